@@ -462,6 +462,89 @@ func TestDrainedJobOfTwoNodesOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// A job that is pending while the scheduler hands over keeps its place in the queue: the scheduler neither
+// cancels it nor submits another one in its place, even if its own tasks take long to end.
+func TestPendingJobOutlivesAHandOver(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--nodes=2", "--alloc-sbatch=--exclusive", "--max-jobs", "2", "--term-grace", "4s")
+	status, stdout, stderr := p.run(strings.Repeat("trap '' TERM; echo $JOBPOOL_SEQ >>ran; until [ -e go ]; do sleep 0.1; done\n", 16))
+	ids := strings.Fields(stdout)
+	if status != 0 || len(ids) != 2 {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "the first job runs tasks", func() bool { return p.ran() == 4 })
+	if pending := p.jobsIn("PENDING"); !slices.Equal(pending, ids[1:]) {
+		t.Fatalf("the jobs %q are pending, want %q", pending, ids[1:])
+	}
+	p.slurm("scancel", "--batch", "--signal=TERM", ids[0])
+	await(p, "the first job ends", func() bool { return !slices.Contains(p.jobs(), ids[0]) })
+	p.touch("go")
+	await(p, "the run is over", func() bool { return p.over() >= 0 })
+	if log, err := os.ReadFile(filepath.Join(p.dir, "run/pilots", ids[1]+".log")); err != nil || strings.Contains(p.said(), "submitted") {
+		t.Errorf("job %s, which was pending, has not continued the run: %v %s\n%s", ids[1], err, log, p.said())
+	}
+	p.endsOnce(16)
+}
+
+// A copy of a run directory is a run of its own: it gets its own jobs, and neither counts, cancels nor uses
+// those of the original. A directory that was moved is the same run.
+func TestCopyOfARunHasItsOwnJobs(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", "1", "--resume")
+	tasks := strings.Repeat("echo $JOBPOOL_SEQ $SLURM_JOB_ID >>$JOBPOOL_RUN/ran; until [ -e $JOBPOOL_RUN/go ]; do sleep 0.1; done\n", 4)
+	status, original, stderr := p.run(tasks)
+	if status != 0 {
+		t.Fatalf("status %d, %q, %q", status, original, stderr)
+	}
+	await(p, "tasks run", func() bool {
+		b, _ := os.ReadFile(filepath.Join(p.dir, "run/ran"))
+		return strings.Count(string(b), "\n") == 2
+	})
+	p.slurm("cp", "-a", "run", "copy")
+	status, copied, stderr := p.run(tasks, "--run", "copy")
+	if status != 0 || copied == "" || !strings.Contains(stderr, "/copy is a copy of "+p.dir+"/run") {
+		t.Fatalf("status %d, %q, %q", status, copied, stderr)
+	}
+	await(p, "tasks of the copy run in its own job", func() bool {
+		b, _ := os.ReadFile(filepath.Join(p.dir, "copy/ran"))
+		return strings.Contains(string(b), " "+copied)
+	})
+	status, _, stderr = p.run("", "ctl", "drain", "--run", "run")
+	if status != 0 {
+		t.Fatalf("status %d, %q", status, stderr)
+	}
+	p.touch("run/go")
+	await(p, "the job of the original ends", func() bool { return !slices.Contains(p.jobs(), strings.TrimSpace(original)) })
+	if jobs := p.jobs(); !slices.Equal(jobs, strings.Fields(copied)) || p.over() != 75 {
+		t.Errorf("the original has ended with %d, and there are the jobs %q, want %q\n%s", p.over(), jobs, copied, p.said())
+	}
+	p.slurm("mv", "run", "moved")
+	if status, _, stderr = p.run(tasks, "--run", "moved"); status != 0 || strings.Contains(stderr, "copy") {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+// While no job has started, ctl shows what they wait for, and that there are none when they were cancelled.
+func TestControlBeforeTheFirstJobStarts(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--begin=now+1hour", "--max-jobs", "1")
+	status, stdout, stderr := p.run("true\n")
+	if status != 0 {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	job := strings.TrimSpace(stdout)
+	await(p, "Slurm gives the reason", func() bool { return p.quietly("squeue", "--noheader", "--jobs="+job, "--format=%r") == "BeginTime" })
+	for _, args := range [][]string{{"ctl", "status", "--run", "run"}, {"ctl", "explain", "--run", "run", "1"}, {"ctl", "status", "--run", "run", "--watch", "1s"}} {
+		status, _, stderr := p.run("", args...)
+		if want := "jobpool: the jobs of the run in \"run\" have not started: " + job + " (BeginTime)\n"; status != 3 || stderr != want {
+			t.Errorf("%q: status %d, %q, want %q", args, status, stderr, want)
+		}
+	}
+	p.slurm("scancel", job)
+	await(p, "the job is gone", func() bool { return len(p.jobs()) == 0 })
+	want := "jobpool: the run in \"run\" has no jobs\njobpool: hint: repeat its command with --resume\n"
+	if status, _, stderr := p.run("", "ctl", "status", "--run", "run"); status != 3 || stderr != want {
+		t.Errorf("status %d, %q, want %q", status, stderr, want)
+	}
+}
+
 // A call that waits for its input, as from a terminal, ends when it is interrupted, and leaves nothing.
 func TestPilotsInterruptedBeforeTheirInput(t *testing.T) {
 	p := newPool(t)

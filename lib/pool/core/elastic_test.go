@@ -217,6 +217,8 @@ func TestSignalHandsOver(t *testing.T) {
 	}{
 		"SIGTERM":                         {signals: []syscall.Signal{syscall.SIGTERM}, ends: wire.Done{What: wire.Stopped}, terminated: true, exit: 143},
 		"SIGTERM that the task got, too":  {signals: []syscall.Signal{syscall.SIGTERM}, ends: wire.Done{Signal: 15}, terminated: true, exit: 143},
+		"SIGHUP":                          {signals: []syscall.Signal{syscall.SIGHUP}, ends: wire.Done{What: wire.Stopped}, terminated: true, exit: 129},
+		"SIGQUIT":                         {signals: []syscall.Signal{syscall.SIGQUIT}, ends: wire.Done{What: wire.Stopped}, terminated: true, exit: 131},
 		"SIGUSR1":                         {signals: []syscall.Signal{syscall.SIGUSR1}, ends: wire.Done{Signal: 15}, exit: ExitLeft},
 		"SIGUSR1 of the pilot, then TERM": {signals: []syscall.Signal{syscall.SIGUSR1, syscall.SIGTERM}, ends: wire.Done{Exit: 143}, terminated: true, exit: ExitLeft},
 	} {
@@ -268,6 +270,38 @@ func TestSignalEndsWideTasks(t *testing.T) {
 	}
 	if _, kills := w.at("a").given(); kills != 1 || w.core.Finished() {
 		t.Errorf("%d tasks of two nodes were ended; the scheduler has: %v", kills, w.core.Finished())
+	}
+}
+
+// Slurm sends the signals of a step to its tasks as well. One that SIGUSR1 has ended, sooner or later than
+// the worker reports the signal, has not failed: it runs again, and after a drain of the run, when that
+// is resumed.
+func TestSignalEndsTasks(t *testing.T) {
+	// It sends messages about the only task, of a node with one CPU.
+	play := func(elastic bool, messages ...wire.Message) *world {
+		w := newWorld(Config{Policy: Policy{Elastic: elastic, Batch: true, LostRetries: 3, TermGrace: 5 * time.Second}}, []pool.Need{{CPUs: 1}}, 1)
+		w.readMore()
+		w.handle(Tick{})
+		w.connect(0)
+		for _, m := range messages {
+			w.handle(Received{w.at("n1").worker, []wire.Message{m}})
+		}
+		w.advance(2 * time.Second)
+		return w
+	}
+	key, signal := wire.Key{Seq: 1, Attempt: 1}, wire.Message{Signal: "USR1"}
+	for _, end := range []wire.Done{{Key: key, Signal: 10}, {Key: key, Exit: 138}} {
+		for _, elastic := range []bool{false, true} {
+			for name, messages := range map[string][]wire.Message{"before": {{Done: &end}, signal}, "after": {signal, {Done: &end}}} {
+				w := play(elastic, messages...)
+				if s := w.core.Summary(); len(w.ended) != 0 || s.Failed != 0 || !elastic && (!w.core.Finished() || s.Left != 1 || s.Exit != ExitLeft) {
+					t.Errorf("%+v %s the signal is reported, own jobs %v: %+v", end, name, elastic, s)
+				}
+			}
+		}
+		if w := play(false, wire.Message{Done: &end}); w.core.Summary().Failed != 1 {
+			t.Errorf("a task that got a SIGUSR1 of its own has not failed: %+v", w.core.Summary())
+		}
 	}
 }
 

@@ -201,13 +201,13 @@ func (c *Core) signal(s syscall.Signal) {
 			c.stopExplicitly(Killing, "interrupted", code)
 		}
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-		if s == syscall.SIGTERM && c.inOwnJob() {
+		names := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"}
+		if c.inOwnJob() {
 			c.killed = true
-			c.handOver("ended by SIGTERM", 128+int(s), true)
+			c.handOver("ended by "+names[s], 128+int(s), true)
 			return
 		}
 		c.explicit = false // it comes after all that was before
-		names := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"}
 		c.stopExplicitly(Stopping, "ended by "+names[s], 128+int(s))
 	case syscall.SIGUSR1:
 		if c.inOwnJob() {

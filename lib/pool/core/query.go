@@ -13,9 +13,12 @@ import (
 
 // Status is what --status writes and jobpool ctl status shows.
 type Status struct {
-	Time      time.Time  `json:"time"`
-	Phase     string     `json:"phase"`
-	Why       string     `json:"why,omitempty"`
+	Time  time.Time `json:"time"`
+	Phase string    `json:"phase"`
+	Why   string    `json:"why,omitempty"`
+	// HandingOver: only this scheduler ends, and the next one continues the run.
+	HandingOver bool `json:"handing_over,omitempty"`
+
 	Done      int64      `json:"done"`
 	Failed    int64      `json:"failed"`
 	Cancelled int64      `json:"cancelled"`
@@ -85,7 +88,8 @@ func (c *Core) Status(now time.Time) *Status {
 	c.now = now
 	s := &c.stats
 	st := &Status{
-		Time: now, Phase: c.Phase().String(), Why: c.whyEnds(), Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
+		Time: now, Phase: c.Phase().String(), Why: c.whyEnds(), HandingOver: c.handing && c.closed == nil,
+		Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
 		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.onHold), Lost: s.lost,
 		Waiting: c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
 		Depends: c.deps.waiting(), Orphaned: c.orphaned, Width: c.pool.Width(),

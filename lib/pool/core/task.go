@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -307,10 +308,19 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 	c.settle(a.task, w, r, out)
 }
 
-// mayBeStopped reports whether a task may have been ended because the job is being ended.
+// mayBeStopped reports whether a task may have been ended because the job is being ended or a node drained.
 func (c *Core) mayBeStopped(d *wire.Done) bool {
-	return d.Killed() && (c.Batch || len(c.nodes) > 1)
+	return (d.Killed() || byDrain(d.Exit, d.Signal)) && (c.Batch || len(c.nodes) > 1)
 }
+
+// byDrain reports whether a command was ended by the signal that drains nodes: Slurm sends the signals
+// of a step to the tasks as well.
+func byDrain(exit, signal int) bool {
+	const s = int(syscall.SIGUSR1)
+	return signal == s || exit == 128+s
+}
+
+const drainedToo = "it was ended by SIGUSR1, which has drained its node"
 
 // checkUndecided settles such tasks.
 func (c *Core) checkUndecided() {
@@ -319,6 +329,12 @@ func (c *Core) checkUndecided() {
 		c.undecided = c.undecided[1:]
 		if c.phase >= Stopping || c.handing && !c.Keeps(l.worker) || !l.worker.connected() || l.worker.ending {
 			l.result.What = wire.Stopped
+		}
+		if r := l.result; r.What == wire.Failed && l.worker.usr1 && byDrain(r.Exit, r.Signal) {
+			r.What, r.Error = wire.Lost, drainedToo
+			if l.wide != nil && l.wide.lost == "" {
+				l.wide.lost = drainedToo
+			}
 		}
 		if l.wide != nil {
 			c.settleWide(l.wide, l.others, l.result, l.output)

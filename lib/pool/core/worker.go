@@ -75,6 +75,7 @@ type Worker struct {
 	await    []*Worker // orphans of its machine
 	check    check
 	ending   bool      // it ends by itself, as after SIGTERM
+	usr1     bool      // it got SIGUSR1, and its tasks may have got it, too
 	leaving  time.Time // since when it ends by itself
 	bye      bool      // it was dismissed: nothing of it is needed any more
 	duration float64   // of tasks, in seconds, averaged
@@ -158,6 +159,7 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 func (c *Core) workerSignal(w *Worker, name string) {
 	switch name {
 	case "USR1":
+		w.usr1 = true
 		if c.Elastic {
 			if n := w.Node; !n.released {
 				n.why = "drained by SIGUSR1"

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -19,7 +21,9 @@ const Dir = "pilots"
 
 // Pool is the configuration that all pilots of a run read.
 type Pool struct {
-	ID      string   `json:"id"`   // tells the jobs of this run from all others
+	ID      string   `json:"id"`  // tells the jobs of this run from all others
+	Run     string   `json:"run"` // the run directory, and its number: a copy of it is another run
+	Inode   uint64   `json:"inode"`
 	Call    string   `json:"call"` // tells the schedulers that follow each other from those of a run that was resumed
 	Args    []string `json:"args"` // of the scheduler
 	Dir     string   `json:"dir"`  // where it was called
@@ -73,6 +77,39 @@ func Save(run string, p *Pool) error {
 	return write(path(run, "pool.json"), p)
 }
 
+// Place returns where a run directory is. A path may have changed since jobs were submitted, or differ
+// between hosts, but then the directory has the same inode.
+func Place(run string) (dir string, inode uint64, err error) {
+	if dir, err = filepath.Abs(run); err != nil {
+		return "", 0, err
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(run, &st); err != nil {
+		return "", 0, &fs.PathError{Op: "stat", Path: run, Err: err}
+	}
+	return dir, st.Ino, nil
+}
+
+// Copied reports whether a run directory is a copy of that for which the configuration was written, whose
+// jobs work there.
+func (p *Pool) Copied(run string) bool {
+	dir, inode, err := Place(run)
+	return err == nil && p.Run != "" && p.Run != dir && p.Inode != inode
+}
+
+// Disown removes what jobs of the original have left in a copy of a run directory: their nodes, and the
+// marks of those that are to end.
+func Disown(run string) error {
+	entries, err := os.ReadDir(path(run))
+	for _, e := range entries {
+		if name := e.Name(); strings.Contains(name, "@") && strings.HasSuffix(name, ".json") ||
+			strings.HasSuffix(name, ".leave") || strings.HasSuffix(name, ".drain") {
+			err = errors.Join(err, remove(path(run, name)))
+		}
+	}
+	return err
+}
+
 // Load reads it.
 func Load(run string) (*Pool, error) {
 	b, err := os.ReadFile(path(run, "pool.json"))
@@ -91,8 +128,11 @@ func (n *Node) file(run string) string { return path(run, n.Job+"@"+n.Name+".jso
 // Announce makes a node known to the scheduler.
 func Announce(run string, n Node) error { return write(n.file(run), n) }
 
-// Withdraw reverses Announce.
-func Withdraw(run string, n Node) { _ = os.Remove(n.file(run)) }
+// Withdraw reverses Announce, and removes what [Writable] has left.
+func Withdraw(run string, n Node) {
+	_ = os.Remove(n.file(run))
+	_ = os.Remove(path(run, n.Job+".probe"))
+}
 
 // Nodes returns the nodes that were announced. A file that cannot be read is left out: it is read
 // again.
@@ -131,6 +171,26 @@ func Drain(run, job string) error { return os.WriteFile(path(run, job+".drain"),
 func Drained(run, job string) bool {
 	_, err := os.Stat(path(run, job+".drain"))
 	return err == nil
+}
+
+// Writable reports, as an error, why a run directory cannot be written at this time.
+func Writable(run, job string) error {
+	name := path(run, job+".probe")
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 64<<10)) // more than fits in what the files there have left of their last blocks
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return remove(name)
+}
+
+// Passes reports whether an error is one of a file system that is full or away, which others may mend.
+func Passes(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.ESTALE, syscall.EIO},
+		func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // SetOver records, for all pilots, that the run has ended with that status.

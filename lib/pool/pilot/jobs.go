@@ -29,6 +29,7 @@ type Jobs struct {
 type Job struct {
 	ID     string
 	State  string
+	Reason string        // why it is pending, in the words of squeue
 	Waited time.Duration // in the queue, if it runs
 }
 
@@ -44,7 +45,7 @@ func (j *Jobs) List(ctx context.Context) ([]Job, error) {
 	var out []Job
 	for i := range all {
 		if all[i].Comment == j.comment() && lives(all[i].State) {
-			job := Job{ID: all[i].Number(), State: all[i].State}
+			job := Job{ID: all[i].Number(), State: all[i].State, Reason: all[i].Reason}
 			if slurm.Runs(job.State) && all[i].Start != 0 {
 				job.Waited = max(0, slurm.Time(all[i].Start).Sub(slurm.Time(all[i].Submit)))
 			}

@@ -404,8 +404,8 @@ func (d *Done) Killed() bool {
 	return d.What == "" && (d.Signal == 15 || d.Signal == 9 || d.Exit == 128+15 || d.Exit == 128+9)
 }
 
-// EndNotice is how much later than the end of a task its cause, the end of the node or the job, may
-// become known.
+// EndNotice is how much later than the end of a task its cause, the end of the node or the job or a
+// signal to its step, may become known.
 const EndNotice = 1500 * time.Millisecond
 
 // Start tells that a task runs.

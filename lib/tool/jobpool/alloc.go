@@ -159,11 +159,22 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 	}
 	before, err := pilot.Load(run)
 	p.ID, p.Call = uuid.NewString()[:13], uuid.NewString()[:13]
-	if err == nil {
+	known := err == nil && !before.Copied(run)
+	if known {
 		p.ID = before.ID
+	} else if err == nil {
+		if !c.Bool("quiet") {
+			fmt.Fprintf(c.App.ErrWriter, "jobpool: %s is a copy of %s: the jobs there are not its own\n", run, before.Run)
+		}
+		if err := pilot.Disown(run); err != nil {
+			return false, err
+		}
+	}
+	if p.Run, p.Inode, err = pilot.Place(run); err != nil {
+		return false, err
 	}
 	jobs := jobsOf(run, p)
-	if err == nil && !resume {
+	if known && !resume {
 		if have, err := jobs.List(c.Context); err != nil || len(have) > 0 {
 			return false, cmp.Or(err, hasRun(run))
 		}

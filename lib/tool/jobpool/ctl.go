@@ -1,6 +1,7 @@
 package jobpool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +22,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // runFlag is the flag that names the run; verb is what the command does with it.
@@ -108,6 +111,32 @@ func dial(c *cli.Context) (*control.Client, error) {
 	return control.NewClient(link), nil
 }
 
+// whyAbsent adds to the error of a request what Slurm says of the jobs of a run that has no scheduler.
+func whyAbsent(c *cli.Context, err error) error {
+	run := existing(c)
+	if !strings.HasSuffix(fault.HintOf(err), noScheduler) {
+		return err
+	}
+	p, e := pilot.Load(run)
+	if e != nil || p.Copied(run) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Context, 10*time.Second)
+	defer cancel()
+	jobs, e := jobsOf(run, p).List(ctx)
+	if e != nil || slices.ContainsFunc(jobs, func(j pilot.Job) bool { return slurm.Runs(j.State) }) {
+		return err
+	}
+	if len(jobs) == 0 {
+		return fault.Hint(fault.Errorf(fault.Unavailable, "the run in %q has no jobs", run), "repeat its command with --resume")
+	}
+	var waits []string
+	for _, j := range jobs {
+		waits = append(waits, fmt.Sprintf("%s (%s)", j.ID, j.Reason))
+	}
+	return fault.Errorf(fault.Unavailable, "the jobs of the run in %q have not started: %s", run, strings.Join(waits, ", "))
+}
+
 // ask sends one request and returns its answer.
 func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 	client, err := dial(c)
@@ -138,7 +167,7 @@ func ctlStatus(c *cli.Context) error {
 	}
 	a, err := ask(c, &scheduler.Request{Op: "status"})
 	if err != nil {
-		return err
+		return whyAbsent(c, err)
 	}
 	s := a.Status
 	if c.Bool("json") {
@@ -247,11 +276,11 @@ func ctlExplain(c *cli.Context) error {
 	if seq, err := strconv.ParseInt(c.Args().First(), 10, 64); err == nil && seq > 0 {
 		r.Seqs = []int64{seq}
 	} else if err := resolve(c, r, c.Args().Slice()); err != nil {
-		return err
+		return whyAbsent(c, err)
 	}
 	a, err := ask(c, r)
 	if err != nil {
-		return err
+		return whyAbsent(c, err)
 	}
 	if c.Bool("json") {
 		return app.PrintJSON(c.App.Writer, a)

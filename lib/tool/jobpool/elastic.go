@@ -107,6 +107,9 @@ func (e *elastic) watch(ctx context.Context) {
 			if e.jobs.Reload(); e.jobs.Pool.MaxJobs != before {
 				e.send(ctx, core.JobLimit{Jobs: e.jobs.Pool.MaxJobs})
 			}
+			if e.status.HandingOver {
+				continue // its jobs, also those that are pending, are the next scheduler's
+			}
 			if e.status.Phase != core.Running.String() && !e.emptied {
 				e.emptied = true
 				e.cancelPending(ctx)

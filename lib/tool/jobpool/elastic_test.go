@@ -3,21 +3,25 @@ package jobpool
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
 // A scheduler whose job ends submits the jobs that go on, unless one is there that lasts: jobs
@@ -387,5 +391,64 @@ func TestEndOfJobIsRenewed(t *testing.T) {
 	first.renew(t.Context(), client)
 	if ends := follow(); len(ends) != 0 {
 		t.Errorf("nothing has changed, and the scheduler gets %v", ends)
+	}
+}
+
+// A pilot starts no schedulers while the run directory cannot be written, and continues when it can.
+func TestPilotWaitsForItsRunDirectory(t *testing.T) {
+	run := t.TempDir()
+	program := filepath.Join(run, "program")
+	executable.Write(t, program, "#!/bin/sh\nexit 3\n")
+	pool := &pilot.Pool{ID: "x"}
+	if err := pilot.Save(run, pool); err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(run, pilot.Dir, "16.probe")
+	if err := os.Symlink("/dev/full", full); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	p := &pilotJob{run: run, job: "16", program: program, pool: pool, out: io.Discard, complaints: &said}
+	// turn starts a scheduler, or waits for the end of the one that it has started.
+	turn := func() (bool, error) {
+		p.notBefore = time.Time{}
+		if p.scheduler != nil {
+			<-p.scheduler.Done()
+		}
+		return p.schedule(t.Context())
+	}
+	for range 3 * mostFailures {
+		if ended, err := turn(); ended {
+			t.Fatalf("after %d failures the pilot ends: %v", p.failures, err)
+		}
+	}
+	if p.failures != 1 || p.scheduler != nil {
+		t.Errorf("%d schedulers have failed", p.failures)
+	}
+	p.stuck = clock.Now().Add(-patience)
+	if ended, err := turn(); !ended || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(fault.HintOf(err), "--resume") {
+		t.Errorf("ended %v: %v", ended, err)
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	if ended, err := turn(); ended || err != nil || p.scheduler == nil || !strings.Contains(said.String(), "could not be written for 10m") {
+		t.Errorf("ended %v: %v, %q", ended, err, said.String())
+	}
+	_, _ = turn()
+}
+
+// A pilot says why it does nothing where the clock is ahead by more than the time of its job.
+func TestPilotWithAClockThatIsAhead(t *testing.T) {
+	run := t.TempDir()
+	pool := &pilot.Pool{ID: "x"}
+	if err := pilot.Save(run, pool); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("SLURM_JOB_END_TIME", strconv.FormatInt(clock.Now().Add(-time.Minute).Unix(), 10))
+	p := &pilotJob{run: run, job: "16", pool: pool, out: io.Discard, complaints: io.Discard}
+	if err := p.work(t.Context(), false); err == nil || !strings.Contains(err.Error(), "by the clock of ") {
+		t.Errorf("%v", err)
 	}
 }

@@ -135,7 +135,7 @@ func watchStatus(c *cli.Context) error {
 		if err != nil {
 			t.clear()
 			if !fault.Is(err, fault.Unavailable) || !shown {
-				return err
+				return whyAbsent(c, err)
 			}
 			if !between(existing(c)) {
 				return nil // it has ended

@@ -2,6 +2,7 @@ package jobpool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -75,6 +76,7 @@ type pilotJob struct {
 	notBefore         time.Time
 	vacant            time.Time // since when this pilot has left the scheduler to another one
 	alone             time.Time // since when there is no scheduler, where no pilot has one
+	stuck             time.Time // since when the run directory cannot be written
 }
 
 // pollInterval is how often a pilot looks whether the run has ended, and whether it has a
@@ -112,7 +114,11 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	}
 	life := 0.0
 	if !p.end.IsZero() {
-		life = max(0, clock.Until(p.end).Seconds())
+		if life = clock.Until(p.end).Seconds(); life <= 0 {
+			return fault.Hint(
+				fmt.Errorf("pilot: the job ends at %s, which by the clock of %s is over", p.end.Format(time.DateTime), machine.Hostname()),
+				"report the clock of this node to your administrators, and exclude the node with --alloc-sbatch=--exclude")
+		}
 	}
 	n := pilot.Node{Job: p.job, Name: os.Getenv("SLURMD_NODENAME"), Socket: l.Addr().String(), End: p.end, Life: life}
 	if n.Name == "" {
@@ -121,7 +127,7 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	n.Start, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
 	n.CPUs = p.cpus
 	n.Nodes, _ = strconv.Atoi(os.Getenv("SLURM_JOB_NUM_NODES")) // of the step, at nodes but the first
-	if err := pilot.Announce(p.run, n); err != nil {
+	if err := p.announce(ctx, n); err != nil {
 		return err
 	}
 	defer pilot.Withdraw(p.run, n)
@@ -175,6 +181,59 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		case <-time.After(pollInterval):
 		}
 	}
+}
+
+// announce announces a node, and waits for a run directory that cannot be written.
+func (p *pilotJob) announce(ctx context.Context, n pilot.Node) error {
+	for {
+		err := pilot.Announce(p.run, n)
+		if err == nil || !p.bears(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(retryWrite):
+		}
+	}
+}
+
+// A pilot tries again so often whether the run directory can be written, and ends when it could not be
+// for so long, or for the time for which it may be idle.
+const (
+	retryWrite = 2 * time.Second
+	patience   = 10 * time.Minute
+)
+
+// bears reports whether the pilot is to wait for the end of an error of the file system. Each scheduler
+// that it started would fail.
+func (p *pilotJob) bears(err error) bool {
+	if !pilot.Passes(err) {
+		return false
+	}
+	now := clock.Now()
+	if p.stuck.IsZero() {
+		p.stuck = now
+		fmt.Fprintf(p.complaints, "jobpool: pilot: waiting for the file system of the run directory: %v\n", err)
+	}
+	p.notBefore = now.Add(retryWrite)
+	return now.Sub(p.stuck) < max(patience, time.Duration(p.pool.Linger*float64(time.Second)))
+}
+
+// unwritable returns why the run directory cannot be written.
+func (p *pilotJob) unwritable() error {
+	err := pilot.Writable(p.run, p.job)
+	if err != nil {
+		return fault.Hint(
+			fmt.Errorf("pilot: the run directory cannot be written: %w", err),
+			"when it can be written, repeat the command of the run with --resume")
+	}
+	if !p.stuck.IsZero() {
+		since := clock.Since(p.stuck).Round(time.Second)
+		fmt.Fprintf(p.complaints, "jobpool: pilot: the run directory could not be written for %v\n", since)
+		p.stuck = time.Time{}
+	}
+	return nil
 }
 
 // ended reports whether the time of the job is up. At its other nodes, the end may have been renewed.
@@ -312,12 +371,17 @@ func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
 	if clock.Now().Before(p.notBefore) || journal.Held(p.run) || p.yields() {
 		return false, nil
 	}
+	if p.failures > 0 {
+		if err := p.unwritable(); err != nil {
+			return !p.bears(err), err
+		}
+	}
 	stdin, err := os.Open(os.DevNull)
 	if p.pool.Stdin {
 		stdin, err = os.Open(pilot.Input(p.run))
 	}
 	if err != nil {
-		return true, err
+		return !p.bears(err), err
 	}
 	defer stdin.Close()
 	resume := "--resume"

@@ -205,6 +205,7 @@ func TestControlWithoutARun(t *testing.T) {
 	if err := killed.Close(); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("PATH", t.TempDir()) // without Slurm
 	for _, command := range []string{"ctl status", "ctl status --watch 1s", "ctl list", "ctl explain 1", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
 		words := strings.SplitN(command, " ", 3)
 		rest := strings.Join(words[2:], " ")
