@@ -223,7 +223,7 @@ func (w *worker) finish(ctx context.Context, r *running) {
 	r.endMemory()
 	w.settling.Go(func() {
 		defer r.leave()
-		defer os.Remove(w.begunMark(r))
+		defer w.unmark(r)
 		for range settleTries {
 			err := w.settle(ctx, r, name)
 			if errors.Is(err, fs.ErrNotExist) && w.reachable() { // its directory is gone: nothing can be recorded
@@ -243,9 +243,27 @@ func (w *worker) finish(ctx context.Context, r *running) {
 	})
 }
 
+// unmark removes the file that shows the agent that a task runs, unless a later start of the pilot has
+// created it again.
+func (w *worker) unmark(r *running) {
+	if later, err := w.superseded(); err == nil && !later {
+		_ = os.Remove(w.begunMark(r))
+	}
+}
+
+// superseded reports whether the pilot has a later start. That runs the tasks which this one has not
+// seen to end, in jobs of the same names: neither their tickets nor their ends are those of this start.
+func (w *worker) superseded() (bool, error) {
+	all, err := names(filepath.Join(w.dir, takenDir, w.id))
+	return w.later(all) > 0, err
+}
+
 // settle records what the job script could not. The ticket of a task that was cut short with its
 // pilot stays: the job may be requeued.
 func (w *worker) settle(ctx context.Context, r *running, name string) error {
+	if later, err := w.superseded(); later || err != nil {
+		return err
+	}
 	run, err := runner.ReadRun(r.dir, r.job)
 	if err != nil {
 		return err
@@ -278,6 +296,9 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 	case <-ctx.Done():
 		return nil
 	case <-time.After(endNotice):
+	}
+	if later, err := w.superseded(); later || err != nil {
+		return err
 	}
 	owner, err := Owner(r.dir, r.ticket.Attempt)
 	if err == nil && owner == r.job {

@@ -48,6 +48,7 @@ type worker struct {
 	restart int
 	ends    time.Time
 	since   time.Time // when the job began, by the clock of the file system; zero: see stale
+	dating  sync.Mutex
 	out     io.Writer
 	pool    pool.Pool
 	node    *pool.Node
@@ -205,20 +206,29 @@ func (w *worker) endAt(t time.Time) {
 func (w *worker) inherit(last int) (later int, err error) {
 	all, err := names(filepath.Join(w.dir, takenDir, w.id))
 	for _, name := range all {
-		if n, ok := parseStart(name); ok && n > w.restart && !w.stale(name) {
-			later = max(later, n)
-		}
 		if n, _, ok := parseTaken(name); ok && n <= last && !w.had[name] {
 			w.had[name] = true
 			w.mine = append(w.mine, name)
 		}
 	}
-	return later, err
+	return w.later(all), err
+}
+
+// later returns the number of a later start of the pilot, or 0, given the names in its directory.
+func (w *worker) later(all []string) (later int) {
+	for _, name := range all {
+		if n, ok := parseStart(name); ok && n > w.restart && !w.stale(name) {
+			later = max(later, n)
+		}
+	}
+	return later
 }
 
 // stale reports whether a file in the directory of the pilot is older than its job, and so of an earlier
 // job with the same id: a controller that has lost its records uses ids again.
 func (w *worker) stale(name string) bool {
+	w.dating.Lock() // ends are recorded in goroutines of their own
+	defer w.dating.Unlock()
 	own := filepath.Join(w.dir, takenDir, w.id)
 	if w.since.IsZero() {
 		begun, err := strconv.ParseInt(os.Getenv("SLURM_JOB_START_TIME"), 10, 64)

@@ -265,6 +265,30 @@ func TestRequeuedElsewhere(t *testing.T) {
 	}
 }
 
+// A task may end in a pilot that has not yet seen that its job was requeued, as on a node that Slurm cannot
+// reach. The ticket, the mark and the end of the task are those of the later start, which runs it by now.
+func TestEndInAnEarlierStart(t *testing.T) {
+	for name, end := range map[string]string{
+		"its job script is killed": "kill -9 $$",
+		"it ends":                  "exit 0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPilot(t, Pilot{})
+			p.add("a", Ticket{}, "printf 'begun n2 1 2;\n\n' >run.$PONOS_JOB.1; : >../../packs/c/taken/7/start.1; "+end)
+			if log, err := p.run(); err == nil {
+				t.Errorf("the earlier start has ended without an error: %s", log)
+			}
+			all, err := p.dir.Taken("c", "7")
+			if err != nil || len(all) != 1 || !all[0].Begun {
+				t.Errorf("%+v, %v; want the ticket, with a mark that its task runs", all, err)
+			}
+			if e := ReadEnd(p.dir.Task("a"), "7.1"); e != (End{}) {
+				t.Errorf("%+v is recorded for a task that runs", e)
+			}
+		})
+	}
+}
+
 // A pilot that Slurm has forgotten ends. The pilot of a later job with its id does not, although its
 // directory shows that the earlier one is to end.
 func TestForgottenPilot(t *testing.T) {
