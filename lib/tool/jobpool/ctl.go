@@ -1,7 +1,6 @@
 package jobpool
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,11 +21,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
-	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
-	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // runFlag is the flag that names the run; verb is what the command does with it.
@@ -82,9 +79,6 @@ func ctlCommand() *cli.Command {
 	}
 }
 
-// noScheduler is what to do between the schedulers of two jobs.
-const noScheduler = "no job of the run has the scheduler at this time: try again; if squeue shows none, repeat the command with --resume"
-
 // dial connects to the scheduler of the run, by a step beside it where that is a Slurm
 // job's at another host.
 func dial(c *cli.Context) (*control.Client, error) {
@@ -109,32 +103,6 @@ func dial(c *cli.Context) (*control.Client, error) {
 		return nil, errors.Join(err, e)
 	}
 	return control.NewClient(link), nil
-}
-
-// whyAbsent adds to the error of a request what Slurm says of the jobs of a run that has no scheduler.
-func whyAbsent(c *cli.Context, err error) error {
-	run := existing(c)
-	if !strings.HasSuffix(fault.HintOf(err), noScheduler) {
-		return err
-	}
-	p, e := pilot.Load(run)
-	if e != nil || p.Copied(run) {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Context, 10*time.Second)
-	defer cancel()
-	jobs, e := jobsOf(run, p).List(ctx)
-	if e != nil || slices.ContainsFunc(jobs, func(j pilot.Job) bool { return slurm.Runs(j.State) }) {
-		return err
-	}
-	if len(jobs) == 0 {
-		return fault.Hint(fault.Errorf(fault.Unavailable, "the run in %q has no jobs", run), "repeat its command with --resume")
-	}
-	var waits []string
-	for _, j := range jobs {
-		waits = append(waits, fmt.Sprintf("%s (%s)", j.ID, j.Reason))
-	}
-	return fault.Errorf(fault.Unavailable, "the jobs of the run in %q have not started: %s", run, strings.Join(waits, ", "))
 }
 
 // ask sends one request and returns its answer.
