@@ -186,6 +186,9 @@ func (w *worker) enforce(r *running, name string, members []int) {
 // stop records why a task is ended, and asks it to end. If that cannot be recorded, as on a full
 // disk, the task is still ended, and the reason is recorded later.
 func (w *worker) stop(r *running, e End, sig syscall.Signal) {
+	if later, _ := w.superseded(); later {
+		return // this start is about to kill all tasks
+	}
 	err := e.note(r.dir, r.job)
 	if err != nil {
 		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)

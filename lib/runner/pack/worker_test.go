@@ -268,13 +268,17 @@ func TestRequeuedElsewhere(t *testing.T) {
 // A task may end in a pilot that has not yet seen that its job was requeued, as on a node that Slurm cannot
 // reach. The ticket, the mark and the end of the task are those of the later start, which runs it by now.
 func TestEndInAnEarlierStart(t *testing.T) {
-	for name, end := range map[string]string{
-		"its job script is killed": "kill -9 $$",
-		"it ends":                  "exit 0",
+	for name, c := range map[string]struct {
+		limit time.Duration
+		end   string
+	}{
+		"its job script is killed": {time.Minute, "kill -9 $$"},
+		"it ends":                  {time.Minute, "exit 0"},
+		"it reaches its limit":     {time.Nanosecond, "sleep 600"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPilot(t, Pilot{})
-			p.add("a", Ticket{}, "printf 'begun n2 1 2;\n\n' >run.$PONOS_JOB.1; : >../../packs/c/taken/7/start.1; "+end)
+			p.add("a", Ticket{Limit: c.limit}, "printf 'begun n2 1 2;\\n\\n' >run.$PONOS_JOB.1; : >../../packs/c/taken/7/start.1; "+c.end)
 			if log, err := p.run(); err == nil {
 				t.Errorf("the earlier start has ended without an error: %s", log)
 			}
