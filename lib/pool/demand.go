@@ -36,11 +36,12 @@ func (p *Pool) Demand() Demand {
 // Jobs returns how many jobs of a size the tasks would fill if all ran at once: by the resource of
 // which all together need most, and no fewer than the tasks of one kind fill. Of several variants, the
 // first that fits counts. If the CPUs or GPUs of the size are 0, they are not known: a job has what the
-// largest task needs.
-func (d Demand) Jobs(size Need) float64 {
+// largest task needs. Of tasks that need what all nodes share, so many count as can run at a time. Tasks
+// that no job of the size can run fill one: it may be larger than is known.
+func (d Demand) Jobs(size Need, shared Named) float64 {
 	needs := map[kind]Need{}
 	for k := range d {
-		needs[k] = k.in(size)
+		needs[k] = k.in(size, shared)
 	}
 	known := size
 	for _, n := range needs {
@@ -55,7 +56,12 @@ func (d Demand) Jobs(size Need) float64 {
 	jobs := 0.0
 	for k, n := range d {
 		one := needs[k].parts(size)
-		if most := slices.Max(one); most > 0 && most < 1 {
+		n *= d.atOnce(needs, needs[k], shared)
+		switch most := slices.Max(one); {
+		case most > 1 && needs[k].Width() == 1:
+			jobs = max(jobs, 1)
+			continue
+		case most > 0 && most < 1:
 			jobs = max(jobs, n/math.Floor(1/most+1e-9))
 		}
 		all = slices.Grow(all, len(one))[:len(one)]
@@ -66,11 +72,28 @@ func (d Demand) Jobs(size Need) float64 {
 	return slices.Max(append(all, jobs))
 }
 
+// atOnce is the part of the tasks with a need that can run at a time, by what all nodes share.
+func (d Demand) atOnce(needs map[kind]Need, need Need, shared Named) float64 {
+	part := 1.0
+	for _, x := range shared.list() {
+		if need.Named.Get(x.name) == 0 {
+			continue
+		}
+		all := 0.0
+		for k, n := range d {
+			all += n * float64(needs[k].Named.Get(x.name))
+		}
+		part = min(part, float64(x.amount)/all)
+	}
+	return part
+}
+
 // in is what a task needs in the first way that fits.
-func (k kind) in(size Need) Need {
+func (k kind) in(size Need, shared Named) Need {
 	s := Spec{Need: k.need, Variants: k.variants}
 	for i := range s.Ways() {
-		if s.Way(i).Fits(size) {
+		own := s.Way(i)
+		if _, own.Named = own.Named.split(shared); own.Fits(size) {
 			return s.Way(i)
 		}
 	}

@@ -29,6 +29,11 @@ func TestDemand(t *testing.T) {
 		{"memory", node, []Spec{{Need: Need{CPUs: 1, Mem: 32 << 30}}}, 8, 4},
 		{"a resource of nodes", node, []Spec{{Need: Need{CPUs: 1, Named: named("scratch=50")}}}, 8, 4},
 		{"a resource of all nodes", node, []Spec{{Need: Need{CPUs: 1, Named: named("licence=1")}}}, 8, 0.5},
+		{"more than there is of it", node, []Spec{{Need: Need{CPUs: 16, Named: named("licence=1")}}}, 80, 12},
+		{"beside others", node, []Spec{{Need: Need{CPUs: 16, Named: named("licence=1")}}, {Need: Need{CPUs: 16}}}, 80, 92},
+		{"kinds that share it", node, []Spec{{Need: Need{CPUs: 16, Named: named("licence=1")}}, {Need: Need{CPUs: 16, Mem: 1, Named: named("licence=3")}}}, 4, 6},
+		{"more than a job has", node, []Spec{{Need: Need{CPUs: 99}}}, 8, 1},
+		{"a variant with it", node, []Spec{{Variants: NewVariants([]Variant{{Need: Need{CPUs: 32}, Own: OfCPUs}, {Need: Need{CPUs: 16, Named: named("licence=1")}, Own: OfCPUs}})}}, 80, 12},
 		{"several nodes", node, []Spec{{Need: Need{CPUs: 16, Nodes: 4}}}, 2, 8},
 		{"what leaves gaps", node, []Spec{{Need: Need{CPUs: 9}}}, 8, 8},
 		{"kinds that run beside each other", node, []Spec{{Need: Need{CPUs: 1, GPUs: 1}}, {Need: Need{CPUs: 15}}}, 4, 4},
@@ -42,7 +47,7 @@ func TestDemand(t *testing.T) {
 		for i := range c.tasks {
 			d.Add(&c.tasks[i], c.times)
 		}
-		if got := d.Jobs(c.size); math.Abs(got-c.want) > 1e-9 {
+		if got := d.Jobs(c.size, named("licence=12")); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%s: %v jobs, want %v", c.what, got, c.want)
 		}
 	}

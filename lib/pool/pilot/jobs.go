@@ -175,6 +175,7 @@ func (j *Jobs) Cancel(ctx context.Context, running bool) error {
 type Backlog struct {
 	Waiting int     // tasks that wait for nothing but room
 	Jobs    float64 // how many jobs they fill at once; 0: not known
+	Running int     // jobs that run, in which they find no room
 	Mean    float64 // seconds of a task; 0: not known
 	Life    float64 // seconds of a job; 0: not known, or no end
 	Width   int     // the most nodes that a pending task needs; 0: not known
@@ -193,9 +194,9 @@ func (b *Backlog) worth() float64 {
 const minute = 60 // seconds
 
 // Wanted returns how many jobs a backlog justifies, before the limit of the pool: so many that the
-// pending tasks end within a minute, or a quarter of the time of a job, at least one if there are any,
-// and as many as give a task its nodes. While nothing is known of tasks, a task is assumed to take a
-// minute.
+// pending tasks end within a minute, or a quarter of the time of a job, but no more than they fill beside
+// the jobs that run; at least one if there are any, and as many as give a task its nodes. While nothing
+// is known of tasks, a task is assumed to take a minute.
 func Wanted(b Backlog) int {
 	if b.Waiting == 0 {
 		return 0
@@ -208,5 +209,6 @@ func Wanted(b Backlog) int {
 	if b.Nodes > 0 {
 		least = max(least, (b.Width+b.Nodes-1)/b.Nodes)
 	}
-	return max(least, int(math.Ceil(min(b.Jobs*mean/b.worth(), math.MaxInt32))))
+	filled := float64(b.Running) + math.Ceil(b.Jobs-1e-9) // that is a sum of fractions
+	return max(least, int(math.Ceil(min(b.Jobs*mean/b.worth(), filled, math.MaxInt32))))
 }

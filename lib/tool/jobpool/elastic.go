@@ -295,6 +295,17 @@ func (e *elastic) present() map[string]bool {
 	return jobs
 }
 
+// running returns the jobs that have a node which was reached.
+func (e *elastic) running() map[string]bool {
+	jobs := map[string]bool{}
+	for _, s := range e.status.Nodes {
+		if n, ok := e.nodes[s.Name]; ok && s.State != "connecting" {
+			jobs[n.Job] = true
+		}
+	}
+	return jobs
+}
+
 // lasts leaves out the jobs that are late or useless, or whose pilots have ended.
 func (e *elastic) lasts(jobs map[string]bool) map[string]bool {
 	out := map[string]bool{}
@@ -381,7 +392,8 @@ func (e *elastic) count(jobs []pilot.Job) {
 func (e *elastic) wanted() int {
 	s := e.status
 	return max(min(1, s.Waiting), pilot.Wanted(pilot.Backlog{
-		Waiting: s.Waiting - s.Depends, Jobs: s.Jobs, Mean: s.Mean, Life: e.life, Width: s.Width, Nodes: e.widest,
+		Waiting: s.Waiting - s.Depends, Jobs: s.Jobs, Running: len(e.lasts(e.running())),
+		Mean: s.Mean, Life: e.life, Width: s.Width, Nodes: e.widest,
 	}))
 }
 

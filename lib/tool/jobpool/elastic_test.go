@@ -177,6 +177,57 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 	}
 }
 
+// No more jobs are submitted than the waiting tasks fill, however long these take, beside the jobs that
+// run. Jobs that are pending, or have not been reached, will run some.
+func TestLongTasksGetNoMoreJobsThanTheyFill(t *testing.T) {
+	for name, tt := range map[string]struct {
+		filled    float64 // jobs, by the waiting tasks
+		reached   int     // jobs, of 2 that run
+		pending   int
+		submitted int
+	}{
+		"no room":            {filled: 1.5, reached: 2, submitted: 2},
+		"one is pending":     {filled: 1.5, reached: 2, pending: 1, submitted: 1},
+		"all are there":      {filled: 1.5, reached: 2, pending: 2},
+		"one is not reached": {filled: 1.5, reached: 1, submitted: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withSlurm(t)
+			run := t.TempDir()
+			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 8}); err != nil {
+				t.Fatal(err)
+			}
+			e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 6, Jobs: tt.filled, Mean: 3600}
+			queue := ""
+			for i := range 2 {
+				n := pilot.Node{Job: strconv.Itoa(16 + i), Name: "cpu1", CPUs: 4, Nodes: 1}
+				e.nodes[n.Label()] = n
+				queue += n.Job + " RUNNING jobpool:x\n"
+				s := core.NodeStatus{Name: n.Label(), State: "up"}
+				if i >= tt.reached {
+					s.State = "connecting"
+				}
+				e.status.Nodes = append(e.status.Nodes, s)
+			}
+			for i := range tt.pending {
+				queue += strconv.Itoa(30+i) + " PENDING jobpool:x\n"
+			}
+			if err := os.WriteFile("queue", []byte(queue), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e.fill(t.Context())
+			asked, _ := os.ReadFile("asked")
+			if n := strings.Count(string(asked), "\nsbatch --parsable"); n != tt.submitted {
+				t.Errorf("%d jobs were submitted, want %d", n, tt.submitted)
+			}
+		})
+	}
+}
+
 // When jobs end together, one successor is submitted before, and each other one when a job has ended,
 // as Slurm has it, which may be later than its pilot.
 func TestOneJobMoreNearTheEnd(t *testing.T) {
