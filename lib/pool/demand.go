@@ -36,9 +36,9 @@ func (p *Pool) Demand() Demand {
 // Jobs returns how many jobs of a size the tasks would fill if all ran at once: by the resource of
 // which all together need most, and no fewer than the tasks of one kind fill. Of several variants, the
 // first that fits counts. If the CPUs or GPUs of the size are 0, they are not known: a job has what the
-// largest task needs. Of tasks that need what all nodes share, so many count as can run at a time. Tasks
-// that no job of the size can run fill one: it may be larger than is known.
-func (d Demand) Jobs(size Need, shared Named) float64 {
+// largest task needs. Of tasks that need what all nodes share, so many count as what is free of that
+// suffices for. Tasks that no job of the size can run fill one: it may be larger than is known.
+func (d Demand) Jobs(size Need, shared, free Named) float64 {
 	needs := map[kind]Need{}
 	for k := range d {
 		needs[k] = k.in(size, shared)
@@ -56,7 +56,7 @@ func (d Demand) Jobs(size Need, shared Named) float64 {
 	jobs := 0.0
 	for k, n := range d {
 		one := needs[k].parts(size)
-		n *= d.atOnce(needs, needs[k], shared)
+		n *= d.atOnce(needs, needs[k], shared, free)
 		switch most := slices.Max(one); {
 		case most > 1 && needs[k].Width() == 1:
 			jobs = max(jobs, 1)
@@ -72,8 +72,8 @@ func (d Demand) Jobs(size Need, shared Named) float64 {
 	return slices.Max(append(all, jobs))
 }
 
-// atOnce is the part of the tasks with a need that can run at a time, by what all nodes share.
-func (d Demand) atOnce(needs map[kind]Need, need Need, shared Named) float64 {
+// atOnce is the part of the tasks with a need that can start at a time, by what all nodes share.
+func (d Demand) atOnce(needs map[kind]Need, need Need, shared, free Named) float64 {
 	part := 1.0
 	for _, x := range shared.list() {
 		if need.Named.Get(x.name) == 0 {
@@ -83,7 +83,7 @@ func (d Demand) atOnce(needs map[kind]Need, need Need, shared Named) float64 {
 		for k, n := range d {
 			all += n * float64(needs[k].Named.Get(x.name))
 		}
-		part = min(part, float64(x.amount)/all)
+		part = min(part, max(0, float64(free.Get(x.name)))/all)
 	}
 	return part
 }

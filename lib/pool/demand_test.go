@@ -47,7 +47,7 @@ func TestDemand(t *testing.T) {
 		for i := range c.tasks {
 			d.Add(&c.tasks[i], c.times)
 		}
-		if got := d.Jobs(c.size, named("licence=12")); math.Abs(got-c.want) > 1e-9 {
+		if got := d.Jobs(c.size, named("licence=100"), named("licence=12")); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%s: %v jobs, want %v", c.what, got, c.want)
 		}
 	}

@@ -98,6 +98,10 @@ func TestNodeIsRemovedAtOnceAfterAll(t *testing.T) {
 
 // The jobs that waiting tasks justify follow from all that they need, and not from tasks that wait for others.
 func TestJobsThatTasksFill(t *testing.T) {
+	licence, err := pool.ParseNamed("licence=1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		spec    pool.Spec
 		tasks   int
@@ -105,14 +109,15 @@ func TestJobsThatTasksFill(t *testing.T) {
 		depends int
 		jobs    float64
 	}{
-		"GPUs":    {pool.Spec{Need: pool.Need{CPUs: 1, GPUs: 1}}, 9, 0, 0, 8},
-		"CPUs":    {pool.Spec{Need: pool.Need{CPUs: 1}}, 16 + 24, 0, 0, 1.5},
-		"memory":  {pool.Spec{Need: pool.Need{CPUs: 1, Mem: 1 << 29}}, 2 + 6, 0, 0, 3},
-		"nodes":   {pool.Spec{Need: pool.Need{CPUs: 16, Nodes: 3}}, 2, 0, 0, 6},
-		"a chain": {pool.Spec{Need: pool.Need{CPUs: 16}}, 2, 1000, 1000, 1},
+		"GPUs":                        {pool.Spec{Need: pool.Need{CPUs: 1, GPUs: 1}}, 9, 0, 0, 8},
+		"CPUs":                        {pool.Spec{Need: pool.Need{CPUs: 1}}, 16 + 24, 0, 0, 1.5},
+		"memory":                      {pool.Spec{Need: pool.Need{CPUs: 1, Mem: 1 << 29}}, 2 + 6, 0, 0, 3},
+		"nodes":                       {pool.Spec{Need: pool.Need{CPUs: 16, Nodes: 3}}, 2, 0, 0, 6},
+		"a chain":                     {pool.Spec{Need: pool.Need{CPUs: 16}}, 2, 1000, 1000, 1},
+		"a licence that a task holds": {pool.Spec{Need: pool.Need{CPUs: 16, Named: licence}}, 9, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(Config{Policy: Policy{Elastic: true}}, nil)
+			w := newWorld(Config{Policy: Policy{Elastic: true}, Shared: licence}, nil)
 			if s := w.core.Status(w.now); s.Jobs != 0 {
 				t.Errorf("no job is known: %v", s.Jobs)
 			}

@@ -167,7 +167,7 @@ func (c *Core) justified() float64 {
 			d.Add(a.task.Spec, 1)
 		}
 	}
-	return d.Jobs(c.largest, c.Shared)
+	return d.Jobs(c.largest, c.Shared, c.pool.SharedFree())
 }
 
 // TaskInfo is a task that has not ended.

@@ -199,7 +199,7 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 		return false, err
 	}
 	shared, _ := (&values{c: c}).resources() // the input was read with them
-	filled, present := tasks.demand.Jobs(sizeOf(p.Options, size), shared), 0
+	filled, present := tasks.demand.Jobs(sizeOf(p.Options, size), shared, shared), 0
 	want := max(1, pilot.Wanted(pilot.Backlog{Waiting: tasks.ready, Jobs: filled}))
 	ids, err := jobs.Fill(c.Context, func(have []pilot.Job) int {
 		present = len(have)

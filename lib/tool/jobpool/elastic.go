@@ -352,7 +352,7 @@ func (e *elastic) fill(ctx context.Context) {
 	if e.status.Phase != core.Running.String() {
 		return
 	}
-	e.submit(ctx, func(jobs []pilot.Job) int {
+	_, _ = e.submit(ctx, func(jobs []pilot.Job) int {
 		e.count(jobs)
 		if e.failed >= mostFailures {
 			return 0
@@ -397,8 +397,9 @@ func (e *elastic) wanted() int {
 	}))
 }
 
-// submit submits as many jobs as more returns for those that there are.
-func (e *elastic) submit(ctx context.Context, more func([]pilot.Job) int) {
+// submit submits as many jobs as more returns for those that there are, and returns how many. A limit of
+// Slurm that allows fewer is no error.
+func (e *elastic) submit(ctx context.Context, more func([]pilot.Job) int) (int, error) {
 	ids, err := e.jobs.Fill(ctx, more)
 	for _, id := range ids {
 		e.pending[id] = true
@@ -409,6 +410,7 @@ func (e *elastic) submit(ctx context.Context, more func([]pilot.Job) int) {
 	if err != nil {
 		e.runner.console.message("no more jobs are submitted for now: %v", err)
 	}
+	return len(ids), err
 }
 
 // end tells the pilots that the run has ended, or, if the scheduler has handed over,
@@ -426,8 +428,8 @@ func (e *elastic) end(s *core.Summary) {
 	if s.Terminated && !s.Closed {
 		return // as the user has cancelled the job, perhaps with all others
 	}
-	over := false
-	e.submit(ctx, func(jobs []pilot.Job) int {
+	over, last := false, false
+	n, err := e.submit(ctx, func(jobs []pilot.Job) int {
 		life, lasting := e.lasting(jobs, s.Early)
 		switch {
 		case lasting:
@@ -442,11 +444,17 @@ func (e *elastic) end(s *core.Summary) {
 		case s.Done+s.Failed+s.Cancelled == 0 && s.Elapsed >= life/2: // less than that proves nothing
 			e.runner.console.message("no task has ended during the job: no other job is submitted")
 			return 0
-		case e.status == nil:
+		}
+		last = true
+		if e.status == nil {
 			return 1
 		}
 		return max(1, min(e.wanted(), e.jobs.Pool.MaxJobs+1-len(jobs)))
 	})
+	if last && n == 0 && err == nil {
+		e.runner.console.message("a limit of Slurm allows no other job beside this one: " +
+			"when it has ended, repeat the command of the run with --resume")
+	}
 	if over {
 		e.setOver(ctx, s.Exit)
 	}

@@ -40,7 +40,8 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		elapsed   time.Duration
 		early     bool // long before the end of its job
 		cancelled bool
-		submitted int
+		room      int // for so many jobs by a limit of Slurm; 0: no limit
+		submitted int // or refused
 		says      string
 	}{
 		"alone":                       {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 3},
@@ -54,6 +55,8 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		"its job ends":                {ends: map[string]time.Duration{"16": time.Hour}, own: "COMPLETING", done: 5, elapsed: time.Minute, early: true},
 		"its job ends, not the other": {ends: map[string]time.Duration{"16": time.Hour, "17": time.Hour}, own: "COMPLETING", done: 5, elapsed: time.Minute, early: true},
 		"its job is requeued":         {ends: map[string]time.Duration{"16": time.Hour}, own: "PENDING", done: 5, elapsed: time.Minute, early: true},
+		"a limit":                     {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 1, submitted: 1, says: "a limit of Slurm allows no other job beside this one"},
+		"a limit for fewer":           {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 2, submitted: 2},
 		"nothing ended":               {ends: map[string]time.Duration{"16": 20 * time.Second}, elapsed: time.Hour, says: "no task has ended during the job"},
 		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 2},
 	} {
@@ -81,6 +84,11 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 			}
 			if err := os.WriteFile(filepath.Join(dir, "queue"), []byte(queue.String()), 0o600); err != nil {
 				t.Fatal(err)
+			}
+			if tt.room > 0 {
+				if err := os.WriteFile(filepath.Join(dir, "sbatch.mode"), []byte("room-"+strconv.Itoa(tt.room)), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
 			var said strings.Builder
 			e, err := newElastic(run, &runner{console: &console{w: &said}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
