@@ -22,7 +22,7 @@ const Dir = "pilots"
 // Pool is the configuration that all pilots of a run read.
 type Pool struct {
 	ID      string   `json:"id"`  // tells the jobs of this run from all others
-	Run     string   `json:"run"` // the run directory, and its number: a copy of it is another run
+	Run     string   `json:"run"` // the run directory: see Copied
 	Inode   uint64   `json:"inode"`
 	Call    string   `json:"call"` // tells the schedulers that follow each other from those of a run that was resumed
 	Args    []string `json:"args"` // of the scheduler
