@@ -129,7 +129,9 @@ func TestParseOpenAPI(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	for _, raw := range []string{"", "{}", "<html>", `{"openapi": "3", "paths": {}}`, `{"openapi": "3", "paths": {"/a": {}}}`} {
+	for _, raw := range []string{"", "{}", "<html>", `{"openapi": "3", "paths": {}}`, `{"openapi": "3", "paths": {"/a": {}}}`,
+		`{"openapi": "3", "Paths": {"/a": {"get": {"operationId": "a"}}}}`, `{"OpenAPI": "3", "paths": {"/a": {"get": {"operationId": "a"}}}}`,
+	} {
 		if _, err := parseOpenAPI([]byte(raw)); err == nil {
 			t.Errorf("%q is accepted", raw)
 		}
@@ -162,6 +164,7 @@ func TestOperationURL(t *testing.T) {
 func FuzzOpenAPI(f *testing.F) {
 	f.Add([]byte(`{"openapi": "3.0.2", "paths": {"/a/{id}/{+path}": {"get": {"operationId": "RetrieveTask"}}}}`), "x/../y")
 	f.Add([]byte(`{"openapi": 3, "paths": {"/{": {"put": {"operationId": "a"}}, "/@b": 5}}`), "\x00")
+	f.Add([]byte(`{"openapi": "3", "Paths": {"/a": {"get": {"operationId": "a"}}}}`), "a")
 	f.Add(minimalOpenAPI(), "a")
 	base, _ := url.Parse("https://a.example.org/")
 	f.Fuzz(func(t *testing.T, doc []byte, value string) {

@@ -45,26 +45,37 @@ var spellings = map[string][]string{
 // maxOperations limits what is kept of a document.
 const maxOperations = 20000
 
+// parts returns the members of an OpenAPI document, and those of its "paths". Names are case-sensitive
+// there, which they would not be in a struct.
+func parts(doc []byte) (members, paths map[string]json.RawMessage, err error) {
+	if err := json.Unmarshal(doc, &members); err != nil {
+		return nil, nil, fmt.Errorf("OpenAPI document: %w", err)
+	}
+	if raw, ok := members["paths"]; ok {
+		if err := json.Unmarshal(raw, &paths); err != nil {
+			return nil, nil, fmt.Errorf("OpenAPI document: paths: %w", err)
+		}
+	}
+	return members, paths, nil
+}
+
 // parseOpenAPI reads the operations of an OpenAPI document. Servers in the document are ignored: the
 // agent's credentials go only to the configured host.
 func parseOpenAPI(doc []byte) (map[string]operation, error) {
-	var d struct {
-		OpenAPI json.RawMessage            `json:"openapi"`
-		Paths   map[string]json.RawMessage `json:"paths"`
+	d, paths, err := parts(doc)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(doc, &d); err != nil {
-		return nil, fmt.Errorf("OpenAPI document: %w", err)
-	}
-	if d.OpenAPI == nil || len(d.Paths) == 0 {
+	if d["openapi"] == nil || len(paths) == 0 {
 		return nil, fmt.Errorf("OpenAPI document has no paths")
 	}
 	found := map[string]operation{}
-	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "?#\\") {
 			continue
 		}
 		var item map[string]json.RawMessage
-		if json.Unmarshal(d.Paths[path], &item) != nil {
+		if json.Unmarshal(paths[path], &item) != nil {
 			continue
 		}
 		for _, method := range []string{"get", "post", "put", "patch", "delete"} {
@@ -169,13 +180,9 @@ func minimalOpenAPI() []byte {
 
 // withoutOperation returns the document without one operation.
 func withoutOperation(doc []byte, id string) ([]byte, error) {
-	var d map[string]json.RawMessage
-	if err := json.Unmarshal(doc, &d); err != nil {
-		return nil, fmt.Errorf("OpenAPI document: %w", err)
-	}
-	var paths map[string]json.RawMessage
-	if err := json.Unmarshal(d["paths"], &paths); err != nil {
-		return nil, fmt.Errorf("OpenAPI document: paths: %w", err)
+	d, paths, err := parts(doc)
+	if err != nil {
+		return nil, err
 	}
 	for path, item := range paths {
 		var operations map[string]json.RawMessage
