@@ -15,6 +15,7 @@ GOVULN   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 NFPM     := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 TOOLDIR  := $(CURDIR)/bin/dev
 FUZZTIME ?= 10s
+FUZZSEED ?=
 CC       ?= cc
 LIBDIR   ?= $(PREFIX)/lib
 
@@ -122,13 +123,13 @@ bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./lib/agent ./lib/forecast ./lib/pool/core ./lib/tool/fairshare ./testscripts/...
 
 # One test binary for each package, as most of the time goes into making them.
-fuzz: ## run each fuzz target for FUZZTIME
+fuzz: ## run each fuzz target for FUZZTIME, with FUZZSEED=1 always on much the same inputs
 	@set -e; bin=$$(mktemp -d); trap 'rm -rf "$$bin"' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
 	grep -rlE '^func Fuzz' lib cmd --include='*_test.go' | xargs -n 1 dirname | sort -u | while read -r dir; do \
 		$(GO) test -c -fuzz . -o "$$bin/fuzz.test" "./$$dir"; \
 		for target in $$(cat "$$dir"/*_test.go | sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p'); do \
 			echo "$$dir $$target"; \
-			(cd "$$dir" && "$$bin/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$dir" >"$$bin/said" 2>&1) || \
+			(cd "$$dir" && $(if $(FUZZSEED),GODEBUG=fuzzseed=$(FUZZSEED)) "$$bin/fuzz.test" $(if $(FUZZSEED),-test.parallel 1) -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$dir" >"$$bin/said" 2>&1) || \
 				{ cat "$$bin/said"; exit 1; }; \
 		done; \
 	done

@@ -194,10 +194,7 @@ func (c *pilotChaos) report(took time.Duration, calls int) {
 		c.tasks, c.work, lived, took.Seconds(), c.submitted(), len(used), c.killed, schedulers,
 		starts, starts-c.tasks, len(pause), median(pause), median(gap), len(gap), slices.Max(append(gap, 0)), calls, float64(calls)/took.Minutes(), float64(calls)/float64(c.tasks))
 	c.runsExplained()
-	// A job that is about to end may have a successor.
-	if n := c.most(); n > maxJobs+1 {
-		c.Errorf("%d jobs were pending or running at a time, with --max-jobs %d", n, maxJobs)
-	}
+	c.keepsLimit()
 	// A job that is killed loses what is left of its time.
 	most := int(math.Ceil(lived/(jobSlots*wallTime))) + maxJobs + c.killed["job"] + c.killed["pilot"]
 	if c.submitted() > most {
@@ -218,27 +215,54 @@ func (c *pilotChaos) report(took time.Duration, calls int) {
 	}
 }
 
-// most is how many jobs were pending or running at a time, as Slurm has recorded it. These times are full
-// seconds: a job that ended in the second in which another was submitted ended before that.
-func (c *pilotChaos) most() (most int) {
+// recorded are the times of a job, as Slurm has recorded them, in full seconds.
+type recorded struct {
+	id                 string
+	submit, start, end time.Time // zero: not yet
+}
+
+// accounted returns the jobs of the run by the times of their submission.
+func (c *pilotChaos) accounted() (jobs []recorded) {
 	c.Helper()
-	var submits, ends []string
-	for line := range strings.Lines(c.quietly("sacct", "-X", "-n", "-P", "-D", "-S", "now-1day", "--name=jobpool", "-o", "Submit,End,JobID")) {
+	at := func(s string) time.Time {
+		t, _ := time.ParseInLocation("2006-01-02T15:04:05", s, time.Local)
+		return t
+	}
+	for line := range strings.Lines(c.quietly("sacct", "-X", "-n", "-P", "-D", "-S", "now-1day", "--name=jobpool", "-o", "JobID,Submit,Start,End")) {
 		f := strings.Split(strings.TrimSpace(line), "|")
-		if _, err := os.Stat(filepath.Join(c.dir, "run/pilots", f[len(f)-1]+".log")); len(f) == 3 && err == nil {
-			submits, ends = append(submits, f[0]), append(ends, f[1])
+		if _, err := os.Stat(filepath.Join(c.dir, "run/pilots", f[0]+".log")); len(f) == 4 && err == nil {
+			jobs = append(jobs, recorded{f[0], at(f[1]), at(f[2]), at(f[3])})
 		}
 	}
-	if len(submits) < c.submitted() {
-		c.Fatalf("accounting has %d of %d jobs", len(submits), c.submitted())
+	if len(jobs) < c.submitted() {
+		c.Fatalf("accounting has %d of %d jobs", len(jobs), c.submitted())
 	}
-	slices.Sort(submits)
-	slices.Sort(ends)
-	for n, at := range submits {
-		ended, _ := slices.BinarySearch(ends, at+"~")
-		most = max(most, n+1-ended)
+	slices.SortStableFunc(jobs, func(a, b recorded) int { return a.submit.Compare(b.submit) })
+	return jobs
+}
+
+// keepsLimit asserts that no more jobs than --max-jobs were pending or running at a time, but for one
+// more when all others were about to end.
+func (c *pilotChaos) keepsLimit() {
+	c.Helper()
+	jobs := c.accounted()
+	for n, j := range jobs {
+		var others, lasting []recorded
+		for _, o := range jobs[:n] {
+			if !o.end.IsZero() && !o.end.After(j.submit) {
+				continue
+			}
+			others = append(others, o)
+			// The last quarter of its time has begun, or it was killed.
+			late := !o.start.IsZero() && j.submit.Sub(o.start) >= wallTime*time.Second*3/4-3*time.Second
+			if !late && o.end.Sub(j.submit) > 15*time.Second {
+				lasting = append(lasting, o)
+			}
+		}
+		if len(others) > maxJobs || len(others) == maxJobs && len(lasting) > 0 {
+			c.Errorf("with --max-jobs %d, job %s was submitted at %v beside %v, of which %v are not about to end", maxJobs, j.id, j.submit, others, lasting)
+		}
 	}
-	return most
 }
 
 // median is NaN of nothing.

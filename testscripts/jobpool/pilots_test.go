@@ -347,20 +347,48 @@ func TestPilotsOnOneNodeOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// limited makes a QOS in which one job may be pending or run.
+func (p *pool) limited(qos string) {
+	p.quietly("sacctmgr", "-iQ", "add", "qos", qos, "MaxSubmitJobsPerUser=1")
+	p.quietly("sacctmgr", "-iQ", "modify", "user", "root", "set", "qos+="+qos)
+	await(p, "Slurm knows the QOS", func() bool {
+		return exec.Command("env", append(p.env, "sbatch", "--test-only", "--qos="+qos, "--wrap=true")...).Run() == nil
+	})
+}
+
 // Where a limit allows fewer jobs than --max-jobs, those that there are run all tasks.
 func TestPilotsAtLimitOverSlurm(t *testing.T) {
 	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--qos=few", "--max-jobs", "3", "--scheduler", "here")
-	p.quietly("sacctmgr", "-iQ", "add", "qos", "few", "MaxSubmitJobsPerUser=1")
-	p.quietly("sacctmgr", "-iQ", "modify", "user", "root", "set", "qos+=few")
-	await(p, "Slurm knows the QOS", func() bool {
-		return exec.Command("env", append(p.env, "sbatch", "--test-only", "--qos=few", "--wrap=true")...).Run() == nil
-	})
+	p.limited("few")
 	status, stdout, stderr := p.run("a\nb\nc\nd\n", "echo {}; sleep 1")
 	if status != 0 || len(strings.Fields(stdout)) != 5 || strings.Contains(stderr, "QOSMax") {
 		t.Errorf("status %d, %q, %q\n%s", status, stdout, stderr, p.said())
 	}
 	await(p, "the job ends with its scheduler", func() bool { return len(p.jobs()) == 0 })
 	p.endsOnce(4)
+	p.noneLeft()
+}
+
+// Where a limit allows no other job beside the last one, that is requeued when it ends.
+func TestLastJobAtLimitOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--qos=single", "--term-grace", "2s")
+	p.limited("single")
+	status, stdout, stderr := p.run(strings.Repeat("echo $JOBPOOL_SEQ >>ran; [ $JOBPOOL_SEQ = 1 ] || until [ -e go ]; do sleep 0.1; done\n", 6))
+	if status != 0 {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "a task has ended and others run", func() bool { return p.ran() >= 3 })
+	job := strings.TrimSpace(stdout)
+	p.slurm("scancel", "--batch", "--signal=TERM", job)
+	await(p, "the job waits again", func() bool { return strings.TrimSpace(p.quietly("squeue", "-h", "-o", "%i %T")) == job+" PENDING" })
+	p.touch("go")
+	await(p, "the run has ended", func() bool { return p.over() >= 0 })
+	if p.over() != 0 || p.submitted() != 1 || !strings.Contains(p.said(), "a limit of Slurm allows no other job beside this one: requeueing it\n") {
+		t.Errorf("status %d, %d jobs\n%s", p.over(), p.submitted(), p.said())
+	}
+	p.endsOnce(6)
+	p.runsExplained()
+	await(p, "the job ends", func() bool { return len(p.jobs()) == 0 })
 	p.noneLeft()
 }
 

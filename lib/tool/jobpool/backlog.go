@@ -27,11 +27,16 @@ func (e *elastic) due(now time.Time) bool {
 	return true
 }
 
-// missing is how many more jobs the waiting tasks justify beside those. Jobs that end soon do not count,
-// but there is at most one job more than the limit of the pool: a pool needs it when all its jobs end, as
-// nothing submits the next one after that.
+// missing is how many more jobs the waiting tasks justify beside those. Jobs that end soon do not count
+// for that, but they do for the limit of the pool. One job more than that is there only where the pool
+// would stop, as nothing submits the next job when the last one has ended, or where the job of the
+// scheduler, which does not end for that, is useless.
 func (e *elastic) missing(jobs map[string]bool) int {
-	return min(min(e.wanted(), e.most())-len(e.lasts(jobs)), e.jobs.Pool.MaxJobs+1-len(jobs))
+	lasts, room := len(e.lasts(jobs)), e.jobs.Pool.MaxJobs-len(jobs)
+	if useless, _ := e.useless(e.own); useless || lasts == 0 && room == 0 && !e.jobs.Pool.Here {
+		room++
+	}
+	return min(min(e.wanted(), e.most())-lasts, room)
 }
 
 // present returns the jobs that are pending or run, as far as is known without a request to Slurm.

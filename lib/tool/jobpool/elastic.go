@@ -345,14 +345,22 @@ func (e *elastic) end(s *core.Summary) {
 		if e.status == nil {
 			return 1
 		}
-		return max(1, min(e.wanted(), e.jobs.Pool.MaxJobs+1-len(jobs)))
+		return max(1, min(e.wanted(), e.jobs.Pool.MaxJobs-len(jobs)))
 	})
 	if last && n == 0 && err == nil {
-		e.runner.console.message("a limit of Slurm allows no other job beside this one: " +
-			"when it has ended, repeat the command of the run with --resume")
+		e.requeue(ctx)
 	}
 	if over {
 		e.setOver(ctx, s.Exit)
+	}
+}
+
+// requeue has the own job continue in its own place, where a limit of Slurm allows no other one beside it.
+// Slurm ends this process then.
+func (e *elastic) requeue(ctx context.Context) {
+	e.runner.console.message("a limit of Slurm allows no other job beside this one: requeueing it")
+	if err := e.jobs.Client.Requeue(ctx, e.own); err != nil {
+		e.runner.console.message("when this job has ended, repeat the command of the run with --resume: %v", err)
 	}
 }
 

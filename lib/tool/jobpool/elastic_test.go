@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -41,24 +42,26 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		early     bool // long before the end of its job
 		cancelled bool
 		room      int // for so many jobs by a limit of Slurm; 0: no limit
+		norequeue bool
 		submitted int // or refused
 		says      string
 	}{
-		"alone":                       {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 3},
+		"alone":                       {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 2},
 		"beside one that lasts":       {ends: map[string]time.Duration{"16": 20 * time.Second, "17": time.Minute}, done: 5, elapsed: time.Hour},
 		"beside one that waits":       {ends: map[string]time.Duration{"16": 20 * time.Second}, pending: true, done: 5, elapsed: time.Hour},
 		"all end together":            {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 21 * time.Second, "18": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 1},
-		"early":                       {ends: map[string]time.Duration{"16": time.Hour}, done: 5, elapsed: time.Minute, early: true, submitted: 3},
+		"early":                       {ends: map[string]time.Duration{"16": time.Hour}, done: 5, elapsed: time.Minute, early: true, submitted: 2},
 		"early, all end together":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Hour}, done: 5, elapsed: time.Minute, early: true},
-		"early, another ends now":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Second}, done: 5, elapsed: time.Minute, early: true, submitted: 2},
+		"early, another ends now":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Second}, done: 5, elapsed: time.Minute, early: true, submitted: 1},
 		"cancelled":                   {ends: map[string]time.Duration{"16": time.Hour}, done: 5, elapsed: time.Minute, early: true, cancelled: true},
 		"its job ends":                {ends: map[string]time.Duration{"16": time.Hour}, own: "COMPLETING", done: 5, elapsed: time.Minute, early: true},
 		"its job ends, not the other": {ends: map[string]time.Duration{"16": time.Hour, "17": time.Hour}, own: "COMPLETING", done: 5, elapsed: time.Minute, early: true},
 		"its job is requeued":         {ends: map[string]time.Duration{"16": time.Hour}, own: "PENDING", done: 5, elapsed: time.Minute, early: true},
-		"a limit":                     {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 1, submitted: 1, says: "a limit of Slurm allows no other job beside this one"},
+		"a limit":                     {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 1, submitted: 1, says: "a limit of Slurm allows no other job beside this one: requeueing it\n"},
+		"a limit, and no requeue":     {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 1, norequeue: true, submitted: 1, says: "repeat the command of the run with --resume: scontrol: Requested operation is presently disabled"},
 		"a limit for fewer":           {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 2, submitted: 2},
 		"nothing ended":               {ends: map[string]time.Duration{"16": 20 * time.Second}, elapsed: time.Hour, says: "no task has ended during the job"},
-		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 2},
+		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -90,6 +93,14 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if tt.norequeue {
+				if err := os.WriteFile(filepath.Join(dir, "requeue.mode"), []byte("refuse"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ended := make(chan os.Signal, 1) // as Slurm does with a job that is requeued
+			signal.Notify(ended, syscall.SIGTERM)
+			defer signal.Stop(ended)
 			var said strings.Builder
 			e, err := newElastic(run, &runner{console: &console{w: &said}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
 			if err != nil {
@@ -100,6 +111,11 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 			close(e.done)
 			e.end(&core.Summary{HandedOver: true, Early: tt.early, Terminated: tt.cancelled, Done: tt.done, Elapsed: tt.elapsed, Exit: core.ExitLeft})
 			asked, _ := os.ReadFile(filepath.Join(dir, "asked"))
+			if requeued := strings.Contains(string(asked), "\nscontrol requeue 16\n"); requeued != (tt.room == 1) {
+				t.Errorf("requeued: %v\n%s", requeued, asked)
+			} else if requeued && !tt.norequeue {
+				<-ended
+			}
 			if n := strings.Count(string(asked), "\nsbatch --parsable"); n != tt.submitted || !strings.Contains(said.String(), tt.says) || (tt.submitted == 0) != (!strings.Contains(said.String(), "submitted")) && tt.says == "" {
 				t.Errorf("%d jobs were submitted, want %d\n%s\n%s", n, tt.submitted, said.String(), asked)
 			}
@@ -113,6 +129,8 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 	for name, tt := range map[string]struct {
 		left, life time.Duration // of each job
 		late       bool          // no waiting task would end there
+		lasting    int           // of 3 jobs, so many are far from their end
+		here       bool          // the scheduler is in none of them
 		state      string        // of the nodes, if they are not up
 		waiting    int
 		others     int // jobs that wait or run besides
@@ -120,6 +138,8 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 		lists      int // requests for the list of jobs in 100 s
 	}{
 		"near the end":              {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, submitted: 1, lists: 1},
+		"one goes on":               {left: 10 * time.Second, life: time.Minute, late: true, lasting: 1, waiting: 1000, lists: 1},
+		"a scheduler of its own":    {left: 10 * time.Second, life: time.Minute, late: true, here: true, waiting: 1000, lists: 1},
 		"near the end, little left": {left: 10 * time.Second, life: time.Minute, late: true, waiting: 4, submitted: 1, lists: 1},
 		"in the middle":             {left: 30 * time.Second, life: time.Minute, waiting: 1000, lists: 1},
 		"tasks that are too long":   {left: 30 * time.Second, life: time.Minute, late: true, waiting: 1000, lists: 1},
@@ -138,7 +158,7 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 			t.Setenv("PATH", fakes+":"+os.Getenv("PATH"))
 			t.Setenv("SLURM_CONF", filepath.Join(dir, "slurm.conf"))
 			t.Setenv("SLURM_JOB_ID", "16")
-			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 3, Options: []string{"--partition=cpu"}}); err != nil {
+			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 3, Options: []string{"--partition=cpu"}, Here: tt.here}); err != nil {
 				t.Fatal(err)
 			}
 			e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
@@ -147,14 +167,14 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 			}
 			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: tt.waiting, Jobs: float64(tt.waiting) / 2, Mean: 1}
 			queue := ""
-			for _, job := range []string{"16", "17", "18"} {
+			for i, job := range []string{"16", "17", "18"} {
 				queue += job + " RUNNING jobpool:x\n"
 				n := pilot.Node{Job: job, Name: "cpu1", CPUs: 2, Nodes: 1, End: clock.Now().Add(tt.left), Life: tt.life.Seconds()}
-				e.nodes[n.Label()] = n
 				closes := clock.Now().Add(launch - time.Second)
-				if !tt.late {
-					closes = closes.Add(time.Minute)
+				if !tt.late || i < tt.lasting {
+					n.End, closes = n.End.Add(time.Minute), closes.Add(time.Minute)
 				}
+				e.nodes[n.Label()] = n
 				s := core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2, Closes: &closes}
 				s.State = cmp.Or(tt.state, s.State)
 				e.status.Nodes = append(e.status.Nodes, s)
@@ -236,8 +256,8 @@ func TestLongTasksGetNoMoreJobsThanTheyFill(t *testing.T) {
 	}
 }
 
-// When jobs end together, one successor is submitted before, and each other one when a job has ended,
-// as Slurm has it, which may be later than its pilot.
+// When jobs end together, one successor is submitted before. Another one follows only when so many have
+// ended that the limit allows it, as Slurm has it, which may be later than their pilots.
 func TestOneJobMoreNearTheEnd(t *testing.T) {
 	withSlurm(t)
 	run := t.TempDir()
@@ -268,9 +288,10 @@ func TestOneJobMoreNearTheEnd(t *testing.T) {
 	}{
 		{listed: "16R 17R 18R", submitted: 1},
 		{ended: "17", listed: "16R 17R 18R 19P", submitted: 1},
-		{listed: "16R 18R 19P", submitted: 2},
-		{ended: "18", listed: "16R 19P 20P", submitted: 3},
-		{listed: "16R 19P 20P 21P", submitted: 3},
+		{listed: "16R 18R 19P", submitted: 1},
+		{ended: "18", listed: "16R 18R 19P", submitted: 1},
+		{listed: "16R 19P", submitted: 2},
+		{listed: "16R 19P 20P", submitted: 2},
 	} {
 		var queue strings.Builder
 		for _, job := range strings.Fields(step.listed) {
