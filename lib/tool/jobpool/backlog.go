@@ -44,10 +44,10 @@ func (e *elastic) present() map[string]bool {
 	jobs := map[string]bool{}
 	maps.Copy(jobs, e.listed)
 	maps.Copy(jobs, e.pending)
-	maps.DeleteFunc(jobs, func(job string, _ bool) bool { return e.left[job] })
+	maps.DeleteFunc(jobs, func(job string, _ bool) bool { return e.left[job] || e.unseen[job] })
 	for name, n := range e.nodes {
 		i := slices.IndexFunc(e.status.Nodes, func(s core.NodeStatus) bool { return s.Name == name })
-		if i >= 0 && slices.Contains([]string{"lost", "unreachable"}, e.status.Nodes[i].State) {
+		if i >= 0 && !reached(&e.status.Nodes[i]) {
 			delete(jobs, n.Job) // it may have been killed
 		} else {
 			jobs[n.Job] = true

@@ -36,6 +36,7 @@ type elastic struct {
 	pause   time.Duration        // until they are counted again, if there seem to be fewer than the backlog justifies
 	listed  map[string]bool      // jobs that were counted and have not gone since
 	left    map[string]bool      // jobs whose pilots have ended, though Slurm may not have ended them yet
+	unseen  map[string]bool      // jobs that ran when they were counted, and whose pilots had not come or had ended
 	pending map[string]bool      // jobs that were submitted here and have not come
 	emptied bool                 // the jobs that were pending when nothing more was to be started are cancelled
 	failed  int                  // jobs in a row that have ended and never came
@@ -57,7 +58,7 @@ func newElastic(run string, r *runner) (*elastic, error) {
 		run: run, runner: r, closed: closed, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"),
 		changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
 		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, listed: map[string]bool{}, pending: map[string]bool{},
-		left: map[string]bool{}, unfit: map[string]bool{}, pause: time.Second,
+		left: map[string]bool{}, unseen: map[string]bool{}, unfit: map[string]bool{}, pause: time.Second,
 	}, nil
 }
 
@@ -180,6 +181,9 @@ func (e *elastic) follow(ctx context.Context) {
 // serves reports whether a node gets tasks, now or when it is reached.
 func serves(n *core.NodeStatus) bool { return n.State != "released" && n.State != "quarantined" }
 
+// reached reports whether the scheduler has a connection to a node, as far as is known.
+func reached(n *core.NodeStatus) bool { return n.State != "lost" && n.State != "unreachable" }
+
 // useless reports whether no node of a job serves: all were removed or quarantined. Unfit: not all of
 // them were removed.
 func (e *elastic) useless(job string) (useless, unfit bool) {
@@ -215,9 +219,10 @@ func (e *elastic) judge(job string, unfit bool) {
 	}
 }
 
-// lingered lets jobs end that have had nothing to do for long enough, or get nothing.
+// lingered lets jobs end that have had nothing to do for long enough, or get nothing: their successors
+// have to wait for their ends.
 func (e *elastic) lingered(ctx context.Context) {
-	busy := map[string]bool{}
+	busy, away := map[string]bool{}, map[string]bool{}
 	linger := e.jobs.Pool.Linger
 	waits := e.status.Waiting > e.status.Depends
 	if e.status.Phase != core.Running.String() { // nothing more starts
@@ -227,6 +232,8 @@ func (e *elastic) lingered(ctx context.Context) {
 		waits := waits && serves(&n) && !closed(&n, 0)
 		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || waits) {
 			busy[p.Job] = true
+		} else if ok && !reached(&n) {
+			away[p.Job] = true // tasks may run there
 		}
 	}
 	jobs := map[string][]string{}
@@ -244,7 +251,7 @@ func (e *elastic) lingered(ctx context.Context) {
 		if e.idle[job].IsZero() {
 			e.idle[job] = now
 		}
-		if useless || now.Sub(e.idle[job]).Seconds() >= linger {
+		if useless || !away[job] && e.late(job) || now.Sub(e.idle[job]).Seconds() >= linger {
 			e.send(ctx, &core.RemoveNodes{Names: names})
 			if err := pilot.Dismiss(e.run, job); err != nil {
 				e.runner.console.message("job %s, which is idle, cannot be ended: %v", job, err)
@@ -270,8 +277,14 @@ func (e *elastic) fill(ctx context.Context) {
 // count compares the jobs that Slurm has with those that are known.
 func (e *elastic) count(jobs []pilot.Job) {
 	clear(e.listed)
+	clear(e.unseen)
+	seen := map[string]bool{}
+	for _, n := range e.nodes {
+		seen[n.Job] = true
+	}
 	for _, j := range jobs {
 		e.listed[j.ID] = true
+		e.unseen[j.ID] = slurm.Runs(j.State) && !seen[j.ID]
 		if !slurm.Runs(j.State) {
 			delete(e.left, j.ID) // it was requeued
 		}

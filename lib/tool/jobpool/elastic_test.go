@@ -318,6 +318,53 @@ func TestOneJobMoreNearTheEnd(t *testing.T) {
 	}
 }
 
+// A scheduler that takes over finds jobs whose pilots have already ended. It looks again soon whether they
+// are gone.
+func TestJobsThatEndAtATakeover(t *testing.T) {
+	withSlurm(t)
+	run := t.TempDir()
+	t.Setenv("SLURM_JOB_ID", "16")
+	if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 2}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500, Mean: 1}
+	n := pilot.Node{Job: "16", Name: "cpu1", CPUs: 2, Nodes: 1}
+	e.nodes[n.Label()] = n
+	e.status.Nodes = append(e.status.Nodes, core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2})
+	now := clock.Now()
+	asked := func(seconds int) string {
+		for range seconds {
+			if now = now.Add(time.Second); e.due(now) {
+				e.counted = now
+				e.fill(t.Context())
+			}
+		}
+		b, _ := os.ReadFile("asked")
+		return "\n" + string(b)
+	}
+	for _, step := range []struct {
+		queue            string
+		seconds          int
+		submitted, lists int // in all
+	}{
+		{"16 RUNNING jobpool:x\n17 RUNNING jobpool:x\n", 2, 0, 2},
+		{"16 RUNNING jobpool:x\n", 5, 1, 3},
+		{"16 RUNNING jobpool:x\n18 PENDING jobpool:x\n", 100, 1, 3},
+	} {
+		if err := os.WriteFile("queue", []byte(step.queue), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		said := asked(step.seconds)
+		if n, l := strings.Count(said, "\nsbatch --parsable"), strings.Count(said, "\nsqueue --noheader"); n != step.submitted || l != step.lists {
+			t.Errorf("Slurm has %q: %d jobs were submitted and %d lists requested, want %d and %d", step.queue, n, l, step.submitted, step.lists)
+		}
+	}
+}
+
 // What a later call changes holds for the scheduler that runs.
 func TestChangedLimitsAreTaken(t *testing.T) {
 	withSlurm(t)
@@ -365,20 +412,26 @@ func TestIdleJobsEnd(t *testing.T) {
 		phase                      core.Phase
 		state                      string // of the node of the other job
 		linger                     float64
-		running                    int // tasks there
+		running                    int           // tasks there
+		left                       time.Duration // of the time of both jobs, which is an hour; 0: no end
 		ends                       bool
 	}{
 		"nothing waits": {ends: true}, "one can start": {waiting: 5, depends: 4}, "all wait for others": {waiting: 5, depends: 5, ends: true},
-		"idle for less":                  {linger: 300},
-		"removed":                        {waiting: 5, state: "released", linger: 300, ends: true},
-		"removed, busy":                  {waiting: 5, state: "released", linger: 300, running: 1},
-		"quarantined":                    {waiting: 5, state: "quarantined", linger: 300, ends: true},
-		"not reached":                    {waiting: 5, state: "lost", linger: 300},
-		"reached at last":                {waiting: 5, state: "connecting", linger: 300},
-		"one is on trial":                {waiting: 5, state: "trial", linger: 300},
-		"about to be full":               {waiting: 1, state: "up", linger: 300, running: 1},
-		"nothing is started":             {waiting: 5, linger: 300, phase: core.Draining, ends: true},
-		"what was started may still run": {waiting: 5, orphaned: 1, phase: core.Draining},
+		"idle for less":                   {linger: 300},
+		"removed":                         {waiting: 5, state: "released", linger: 300, ends: true},
+		"removed, busy":                   {waiting: 5, state: "released", linger: 300, running: 1},
+		"quarantined":                     {waiting: 5, state: "quarantined", linger: 300, ends: true},
+		"not reached":                     {waiting: 5, state: "lost", linger: 300},
+		"reached at last":                 {waiting: 5, state: "connecting", linger: 300},
+		"one is on trial":                 {waiting: 5, state: "trial", linger: 300},
+		"about to be full":                {waiting: 1, state: "up", linger: 300, running: 1},
+		"nothing more fits":               {waiting: 5, linger: 300, left: time.Minute, ends: true},
+		"nothing more fits in most of it": {waiting: 5, linger: 300, left: 40 * time.Minute},
+		"nothing more fits, busy":         {waiting: 5, state: "up", linger: 300, left: time.Minute, running: 1},
+		"nothing more fits, not reached":  {waiting: 5, state: "lost", linger: 300, left: time.Minute},
+		"nothing waits near the end":      {linger: 300, left: time.Minute},
+		"nothing is started":              {waiting: 5, linger: 300, phase: core.Draining, ends: true},
+		"what was started may still run":  {waiting: 5, orphaned: 1, phase: core.Draining},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := t.TempDir()
@@ -396,6 +449,13 @@ func TestIdleJobsEnd(t *testing.T) {
 				n := pilot.Node{Job: job, Name: "cpu1", Nodes: 1}
 				e.nodes[n.Label()] = n
 				s := core.NodeStatus{Name: n.Label(), State: "up"}
+				if tt.left > 0 {
+					n.Life, n.End = 3600, clock.Now().Add(tt.left)
+					e.nodes[n.Label()] = n
+				}
+				if closes := clock.Now().Add(-time.Second); tt.left > 0 && tt.waiting > 0 {
+					s.Closes = &closes
+				}
 				if tt.state != "" && job != "16" {
 					s.State, s.Running = tt.state, tt.running
 				}
