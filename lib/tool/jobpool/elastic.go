@@ -39,6 +39,7 @@ type elastic struct {
 	unseen  map[string]bool      // jobs that ran when they were counted, and whose pilots had not come or had ended
 	pending map[string]bool      // jobs that were submitted here and have not come
 	emptied bool                 // the jobs that were pending when nothing more was to be started are cancelled
+	refused string               // why no jobs are submitted for now, as was said
 	failed  int                  // jobs in a row that have ended and never came
 	unfit   map[string]bool      // jobs all of whose nodes were quarantined
 }
@@ -316,16 +317,23 @@ func (e *elastic) submit(ctx context.Context, more func([]pilot.Job) int) (int, 
 	if len(ids) > 0 {
 		e.runner.console.message("submitted %s", describe(ids))
 	}
-	if err != nil {
+	if err == nil {
+		e.refused = ""
+	} else if words := err.Error(); words != e.refused {
+		e.refused = words
 		e.runner.console.message("no more jobs are submitted for now: %v", err)
 	}
 	return len(ids), err
 }
 
+// persistence is how long the last scheduler of a run tries to submit the next job while Slurm does not
+// answer: until then, nobody ends its job either.
+const persistence = 10 * time.Minute
+
 // end tells the pilots that the run has ended, or, if the scheduler has handed over,
 // submits the job that continues where no other will.
 func (e *elastic) end(s *core.Summary) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), persistence)
 	defer cancel()
 	<-e.done
 	if !s.HandedOver {
@@ -338,7 +346,7 @@ func (e *elastic) end(s *core.Summary) {
 		return // as the user has cancelled the job, perhaps with all others
 	}
 	over, last := false, false
-	n, err := e.submit(ctx, func(jobs []pilot.Job) int {
+	more := func(jobs []pilot.Job) int {
 		life, lasting := e.lasting(jobs, s.Early)
 		switch {
 		case lasting:
@@ -359,7 +367,18 @@ func (e *elastic) end(s *core.Summary) {
 			return 1
 		}
 		return max(1, min(e.wanted(), e.jobs.Pool.MaxJobs-len(jobs)))
-	})
+	}
+	n, err := e.submit(ctx, more)
+	for pause := time.Second; slurm.Unreachable(err) || slurm.Unavailable(err); pause = min(2*pause, 5*time.Second) {
+		if _, lasting := e.lasting(e.announced(), s.Early); lasting || ctx.Err() != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			n, err = e.submit(ctx, more)
+		}
+	}
 	if last && n == 0 && err == nil {
 		e.requeue(ctx)
 	}
@@ -389,6 +408,15 @@ func (e *elastic) cancelPending(ctx context.Context) {
 	if err := e.jobs.Cancel(ctx, false); err != nil {
 		e.runner.console.message("jobs that are pending cannot be cancelled: %v", err)
 	}
+}
+
+// announced returns the jobs whose nodes are announced.
+func (e *elastic) announced() (jobs []pilot.Job) {
+	nodes, _ := pilot.Nodes(e.run)
+	for _, n := range nodes {
+		jobs = append(jobs, pilot.Job{ID: n.Job, State: "RUNNING"})
+	}
+	return jobs
 }
 
 // takeover is how much longer than that of this scheduler a job must last to continue for it.

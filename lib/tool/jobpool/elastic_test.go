@@ -43,7 +43,8 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		cancelled bool
 		room      int // for so many jobs by a limit of Slurm; 0: no limit
 		norequeue bool
-		submitted int // or refused
+		down      bool // Slurm does not answer at first
+		submitted int  // or refused
 		says      string
 	}{
 		"alone":                       {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 2},
@@ -60,6 +61,8 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		"a limit":                     {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 1, submitted: 1, says: "a limit of Slurm allows no other job beside this one: requeueing it\n"},
 		"a limit, and no requeue":     {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 1, norequeue: true, submitted: 1, says: "repeat the command of the run with --resume: scontrol: Requested operation is presently disabled"},
 		"a limit for fewer":           {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 2, submitted: 2},
+		"no answer":                   {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, down: true, submitted: 2, says: "no more jobs are submitted for now: squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure)\njobpool: submitted 2 jobs"},
+		"no answer, one lasts":        {ends: map[string]time.Duration{"16": 20 * time.Second, "17": time.Minute}, done: 5, elapsed: time.Hour, down: true, says: "no more jobs are submitted for now"},
 		"nothing ended":               {ends: map[string]time.Duration{"16": 20 * time.Second}, elapsed: time.Hour, says: "no task has ended during the job"},
 		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 1},
 	} {
@@ -98,6 +101,20 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if mode := filepath.Join(dir, "squeue.mode"); tt.down {
+				if err := os.WriteFile(mode, []byte("down"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					for range 1000 {
+						if asked, _ := os.ReadFile(filepath.Join(dir, "asked")); strings.Count(string(asked), "squeue --noheader") > 1 {
+							break
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+					_ = os.Remove(mode)
+				}()
+			}
 			ended := make(chan os.Signal, 1) // as Slurm does with a job that is requeued
 			signal.Notify(ended, syscall.SIGTERM)
 			defer signal.Stop(ended)
@@ -115,6 +132,9 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 				t.Errorf("requeued: %v\n%s", requeued, asked)
 			} else if requeued && !tt.norequeue {
 				<-ended
+			}
+			if n := strings.Count(string(asked), "squeue --noheader"); tt.down && tt.submitted == 0 && n != 1 {
+				t.Errorf("Slurm was asked %d times though another job goes on", n)
 			}
 			if n := strings.Count(string(asked), "\nsbatch --parsable"); n != tt.submitted || !strings.Contains(said.String(), tt.says) || (tt.submitted == 0) != (!strings.Contains(said.String(), "submitted")) && tt.says == "" {
 				t.Errorf("%d jobs were submitted, want %d\n%s\n%s", n, tt.submitted, said.String(), asked)

@@ -236,9 +236,11 @@ func (p *pilotJob) unwritable() error {
 	return nil
 }
 
-// ended reports whether the time of the job is up. At its other nodes, the end may have been renewed.
+// ended reports whether the time of the job is up. At its other nodes, the end may have been renewed. The
+// scheduler may have to wait for an answer of Slurm to submit the next job.
 func (p *pilotJob) ended(own *pilot.Node, only bool) bool {
-	if p.end.IsZero() || clock.Now().Before(p.end) {
+	now := clock.Now()
+	if p.end.IsZero() || now.Before(p.end) || p.scheduler != nil && now.Before(p.end.Add(persistence)) {
 		return false
 	}
 	if only {
