@@ -319,7 +319,7 @@ func (e *elastic) submit(ctx context.Context, more func([]pilot.Job) int) (int, 
 	}
 	if err == nil {
 		e.refused = ""
-	} else if words := err.Error(); words != e.refused {
+	} else if words := err.Error(); words != e.refused && ctx.Err() == nil {
 		e.refused = words
 		e.runner.console.message("no more jobs are submitted for now: %v", err)
 	}
