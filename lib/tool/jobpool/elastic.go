@@ -398,6 +398,8 @@ func (e *elastic) requeue(ctx context.Context) {
 
 // setOver ends the pilots, and leaves no job in the queue.
 func (e *elastic) setOver(ctx context.Context, exit int) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	if err := pilot.SetOver(e.run, exit); err != nil {
 		e.runner.console.message("%v", err)
 	}
