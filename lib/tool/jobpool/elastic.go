@@ -64,12 +64,14 @@ func newElastic(run string, r *runner) (*elastic, error) {
 	}, nil
 }
 
-// observe takes how things stand, from the scheduler.
+// observe takes how things stand, from the scheduler. While watch waits for Slurm, only the latest
+// status is kept.
 func (e *elastic) observe(s *scheduler.Status) {
 	select {
-	case e.states <- s:
+	case <-e.states:
 	default:
 	}
+	e.states <- s
 }
 
 // retries is called when the journal has that failed tasks run again.
@@ -255,11 +257,23 @@ func (e *elastic) lingered(ctx context.Context) {
 		}
 		if useless || !away[job] && e.late(job) || now.Sub(e.idle[job]).Seconds() >= linger {
 			e.send(ctx, &core.RemoveNodes{Names: names})
+			if !e.released(names) {
+				continue // a task may have started meanwhile
+			}
 			if err := pilot.Dismiss(e.run, job); err != nil {
 				e.runner.console.message("job %s, which is idle, cannot be ended: %v", job, err)
 			}
 		}
 	}
+}
+
+// released reports whether nodes are free of tasks and get no more.
+func (e *elastic) released(names []string) bool {
+	free := map[string]bool{}
+	for _, n := range e.status.Nodes {
+		free[n.Name] = n.State == "released"
+	}
+	return !slices.ContainsFunc(names, func(name string) bool { return !free[name] })
 }
 
 // fill submits jobs as the backlog justifies, and takes nodes away whose jobs are gone.
