@@ -96,6 +96,29 @@ func TestNodeIsRemovedAtOnceAfterAll(t *testing.T) {
 	}
 }
 
+// A node that was lost while it is to be removed is free only when its task has ended.
+func TestRemovedNodeThatIsLost(t *testing.T) {
+	w := newWorld(Config{Policy: Policy{Elastic: true, LostRetries: 3}}, []pool.Need{{CPUs: 1}})
+	w.readMore()
+	w.add("a", 1, 0, false)
+	a := w.at("a")
+	w.deliver(a) // its task
+	w.handle(&RemoveNodes{Names: []string{"a"}})
+	w.lost(a, Unknown)
+	if s := w.core.Status(w.now).Nodes[0]; s.State != "lost" {
+		t.Errorf("the node is %s", s.State)
+	}
+	a.stop()
+	w.lost(a, Died)
+	if s := w.core.Status(w.now).Nodes[0]; s.State != "released" {
+		t.Errorf("without its worker, the node is %s", s.State)
+	}
+	w.add("b", 1, 0, false)
+	if !w.finish() {
+		t.Error(w.broken)
+	}
+}
+
 // The jobs that waiting tasks justify follow from all that they need, and not from tasks that wait for others.
 func TestJobsThatTasksFill(t *testing.T) {
 	licence, err := pool.ParseNamed("licence=1")

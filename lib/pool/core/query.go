@@ -130,7 +130,7 @@ func (c *Core) Status(now time.Time) *Status {
 			st.CPUsUsed += ns.CPUs - ns.Free
 			st.Running += len(w.attempts) - w.queued
 			st.Waiting += ns.Queued
-		case n.released:
+		case n.released && !c.mayRun(n):
 			ns.State = "released"
 		case n.dropped && n.up.IsZero():
 			ns.State, ns.Reason = "unreachable", n.why
@@ -146,6 +146,11 @@ func (c *Core) Status(now time.Time) *Status {
 		st.ETA = float64(st.Running+st.Waiting) / rate
 	}
 	return st
+}
+
+// mayRun reports whether tasks may still run at a node whose connection was lost.
+func (c *Core) mayRun(n *Node) bool {
+	return slices.ContainsFunc(c.orphans, func(w *Worker) bool { return w.Node == n && len(w.attempts) > 0 })
 }
 
 // justified returns how many jobs the tasks fill that wait for nothing but room.

@@ -26,22 +26,23 @@ type elastic struct {
 	states  chan *scheduler.Status
 	done    chan struct{} // closed when watch has ended
 
-	nodes   map[string]pilot.Node // by their names in the pool
-	widest  int                   // nodes of a job, the most that were seen
-	life    float64               // seconds of a job; 0: not known, or no end
-	waited  time.Duration         // of its jobs in the queue, the longest
-	status  *scheduler.Status
-	idle    map[string]time.Time // jobs, since when
-	counted time.Time            // when the jobs were
-	pause   time.Duration        // until they are counted again, if there seem to be fewer than the backlog justifies
-	listed  map[string]bool      // jobs that were counted and have not gone since
-	left    map[string]bool      // jobs whose pilots have ended, though Slurm may not have ended them yet
-	unseen  map[string]bool      // jobs that ran when they were counted, and whose pilots had not come or had ended
-	pending map[string]bool      // jobs that were submitted here and have not come
-	emptied bool                 // the jobs that were pending when nothing more was to be started are cancelled
-	refused string               // why no jobs are submitted for now, as was said
-	failed  int                  // jobs in a row that have ended and never came
-	unfit   map[string]bool      // jobs all of whose nodes were quarantined
+	nodes    map[string]pilot.Node // by their names in the pool
+	widest   int                   // nodes of a job, the most that were seen
+	life     float64               // seconds of a job; 0: not known, or no end
+	waited   time.Duration         // of its jobs in the queue, the longest
+	status   *scheduler.Status
+	idle     map[string]time.Time // jobs, since when
+	counted  time.Time            // when the jobs were
+	pause    time.Duration        // until they are counted again, if there seem to be fewer than the backlog justifies
+	listed   map[string]bool      // jobs that were counted and have not gone since
+	left     map[string]bool      // jobs whose pilots have ended, though Slurm may not have ended them yet
+	unseen   map[string]bool      // jobs that ran when they were counted, and whose pilots had not come or had ended
+	pending  map[string]bool      // jobs that were submitted here and have not come
+	emptied  bool                 // the jobs that were pending when nothing more was to be started are cancelled
+	refused  string               // why no jobs are submitted for now, as was said
+	failed   int                  // jobs in a row that have ended and never came
+	unfit    map[string]bool      // jobs all of whose nodes were quarantined
+	requeues bool                 // the own job is to be requeued, as was said
 }
 
 func newElastic(run string, r *runner) (*elastic, error) {
@@ -63,12 +64,14 @@ func newElastic(run string, r *runner) (*elastic, error) {
 	}, nil
 }
 
-// observe takes how things stand, from the scheduler.
+// observe takes how things stand, from the scheduler. While watch waits for Slurm, only the latest
+// status is kept.
 func (e *elastic) observe(s *scheduler.Status) {
 	select {
-	case e.states <- s:
+	case <-e.states:
 	default:
 	}
+	e.states <- s
 }
 
 // retries is called when the journal has that failed tasks run again.
@@ -254,11 +257,23 @@ func (e *elastic) lingered(ctx context.Context) {
 		}
 		if useless || !away[job] && e.late(job) || now.Sub(e.idle[job]).Seconds() >= linger {
 			e.send(ctx, &core.RemoveNodes{Names: names})
+			if !e.released(names) {
+				continue // a task may have started meanwhile
+			}
 			if err := pilot.Dismiss(e.run, job); err != nil {
 				e.runner.console.message("job %s, which is idle, cannot be ended: %v", job, err)
 			}
 		}
 	}
+}
+
+// released reports whether nodes are free of tasks and get no more.
+func (e *elastic) released(names []string) bool {
+	free := map[string]bool{}
+	for _, n := range e.status.Nodes {
+		free[n.Name] = n.State == "released"
+	}
+	return !slices.ContainsFunc(names, func(name string) bool { return !free[name] })
 }
 
 // fill submits jobs as the backlog justifies, and takes nodes away whose jobs are gone.
@@ -368,7 +383,15 @@ func (e *elastic) end(s *core.Summary) {
 		}
 		return max(1, min(e.wanted(), e.jobs.Pool.MaxJobs-len(jobs)))
 	}
-	n, err := e.submit(ctx, more)
+	try := func() error {
+		last = false // an earlier submission may have succeeded though it was not answered
+		n, err := e.submit(ctx, more)
+		if err != nil || n > 0 || !last {
+			return err
+		}
+		return e.requeue(ctx)
+	}
+	err := try()
 	for pause := time.Second; slurm.Unreachable(err) || slurm.Unavailable(err); pause = min(2*pause, 5*time.Second) {
 		if _, lasting := e.lasting(e.announced(), s.Early); lasting || ctx.Err() != nil {
 			break
@@ -376,11 +399,11 @@ func (e *elastic) end(s *core.Summary) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
-			n, err = e.submit(ctx, more)
+			err = try()
 		}
 	}
-	if last && n == 0 && err == nil {
-		e.requeue(ctx)
+	if err != nil && e.requeues {
+		e.runner.console.message("when this job has ended, repeat the command of the run with --resume: %v", err)
 	}
 	if over {
 		e.setOver(ctx, s.Exit)
@@ -389,11 +412,12 @@ func (e *elastic) end(s *core.Summary) {
 
 // requeue has the own job continue in its own place, where a limit of Slurm allows no other one beside it.
 // Slurm ends this process then.
-func (e *elastic) requeue(ctx context.Context) {
-	e.runner.console.message("a limit of Slurm allows no other job beside this one: requeueing it")
-	if err := e.jobs.Client.Requeue(ctx, e.own); err != nil {
-		e.runner.console.message("when this job has ended, repeat the command of the run with --resume: %v", err)
+func (e *elastic) requeue(ctx context.Context) error {
+	if !e.requeues {
+		e.requeues = true
+		e.runner.console.message("a limit of Slurm allows no other job beside this one: requeueing it")
 	}
+	return e.jobs.Client.Requeue(ctx, e.own)
 }
 
 // setOver ends the pilots, and leaves no job in the queue.

@@ -44,6 +44,8 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		room      int // for so many jobs by a limit of Slurm; 0: no limit
 		norequeue bool
 		down      bool // Slurm does not answer at first
+		unheard   bool // nor does sbatch, which submits a job
+		silent    bool // nor does scontrol at first
 		submitted int  // or refused
 		says      string
 	}{
@@ -63,6 +65,8 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		"a limit for fewer":           {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 2, submitted: 2},
 		"no answer":                   {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, down: true, submitted: 2, says: "no more jobs are submitted for now: squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure)\njobpool: submitted 2 jobs"},
 		"no answer, one lasts":        {ends: map[string]time.Duration{"16": 20 * time.Second, "17": time.Minute}, done: 5, elapsed: time.Hour, down: true, says: "no more jobs are submitted for now"},
+		"an answer is lost":           {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, unheard: true, submitted: 1, says: "no more jobs are submitted for now"},
+		"a limit, and no answer":      {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 1, silent: true, submitted: 2, says: "requeueing it\n"},
 		"nothing ended":               {ends: map[string]time.Duration{"16": 20 * time.Second}, elapsed: time.Hour, says: "no task has ended during the job"},
 		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 1},
 	} {
@@ -96,8 +100,14 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if tt.norequeue {
-				if err := os.WriteFile(filepath.Join(dir, "requeue.mode"), []byte("refuse"), 0o600); err != nil {
+			for file, mode := range map[string]string{
+				"sbatch.mode":  map[bool]string{true: "unheard"}[tt.unheard],
+				"requeue.mode": map[bool]string{true: "refuse"}[tt.norequeue] + map[bool]string{true: "silent"}[tt.silent],
+			} {
+				if mode == "" {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(mode), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -128,9 +138,10 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 			close(e.done)
 			e.end(&core.Summary{HandedOver: true, Early: tt.early, Terminated: tt.cancelled, Done: tt.done, Elapsed: tt.elapsed, Exit: core.ExitLeft})
 			asked, _ := os.ReadFile(filepath.Join(dir, "asked"))
-			if requeued := strings.Contains(string(asked), "\nscontrol requeue 16\n"); requeued != (tt.room == 1) {
-				t.Errorf("requeued: %v\n%s", requeued, asked)
-			} else if requeued && !tt.norequeue {
+			want := map[bool]int{true: 1}[tt.room == 1] + map[bool]int{true: 1}[tt.silent]
+			if n := strings.Count(string(asked), "\nscontrol requeue 16\n"); n != want {
+				t.Errorf("requeued %d times, want %d\n%s", n, want, asked)
+			} else if want > 0 && !tt.norequeue {
 				<-ended
 			}
 			if n := strings.Count(string(asked), "squeue --noheader"); tt.down && tt.submitted == 0 && n != 1 {
@@ -463,7 +474,7 @@ func TestIdleJobsEnd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.changes = make(chan core.Event, 2)
+			e.changes = make(chan core.Event, 3)
 			e.status = &scheduler.Status{Phase: tt.phase.String(), Waiting: tt.waiting, Depends: tt.depends, Orphaned: tt.orphaned}
 			for _, job := range []string{"16", "17"} { // the first is that of the scheduler
 				n := pilot.Node{Job: job, Name: "cpu1", Nodes: 1}
@@ -482,10 +493,31 @@ func TestIdleJobsEnd(t *testing.T) {
 				e.status.Nodes = append(e.status.Nodes, s)
 			}
 			e.lingered(t.Context())
-			if own, other := pilot.Dismissed(run, "16"), pilot.Dismissed(run, "17"); own || other != tt.ends || len(e.changes) > 0 != tt.ends {
+			ends := len(e.changes) > 0
+			other := &e.status.Nodes[1]
+			if ends && other.State != "released" {
+				other.State, other.Running = "closed", 1 // a task was faster
+				if e.lingered(t.Context()); pilot.Dismissed(run, "17") {
+					t.Error("a job ends while a task runs there")
+				}
+				other.State, other.Running = "released", 0
+				e.lingered(t.Context())
+			}
+			if own, other := pilot.Dismissed(run, "16"), pilot.Dismissed(run, "17"); own || other != tt.ends || ends != tt.ends {
 				t.Errorf("the job of the scheduler ends: %v, the other one: %v, want %v", own, other, tt.ends)
 			}
 		})
+	}
+}
+
+// A status that was not taken in time is replaced by the next one: jobs would be ended by what was.
+func TestLatestStatusIsTaken(t *testing.T) {
+	e := &elastic{states: make(chan *scheduler.Status, 1)}
+	for n := range 3 {
+		e.observe(&scheduler.Status{Running: n})
+	}
+	if s := <-e.states; s.Running != 2 || len(e.states) > 0 {
+		t.Errorf("%d tasks run, and %d statuses are left", s.Running, len(e.states))
 	}
 }
 
