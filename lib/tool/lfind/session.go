@@ -57,7 +57,9 @@ func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
 }
 
 // reload is load without the cache.
-func (s *session) reload(c *cli.Context) (*file.File, *launcher.Search, error) { return s.loadFrom(c, true) }
+func (s *session) reload(c *cli.Context) (*file.File, *launcher.Search, error) {
+	return s.loadFrom(c, true)
+}
 
 func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.Search, error) {
 	w := launcher.World{Refresh: refresh, Warn: func(text string) { s.note(c, "warning: %s", text) }}
