@@ -194,6 +194,7 @@ func (s *session) first(
 	clusters := map[[2]string]*forecaster{}
 	for i, a := range answers {
 		if outcomes[i].err != nil || a.Local() {
+			down = down || closed(outcomes[i].err)
 			continue
 		}
 		at := [2]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path}
@@ -263,6 +264,13 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 
 // refusal is what sbatch --test-only says of a job that Slurm does not take.
 type refusal struct{ options, said, words string }
+
+// closed reports whether Slurm refuses a job as the partition takes none, which the search would have left out
+// had it known.
+func closed(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && strings.Contains(r.said, "Required partition not available")
+}
 
 func (r *refusal) Error() string { return "sbatch --test-only " + r.options + ": " + r.said }
 
