@@ -14,7 +14,8 @@ type Place struct {
 	Start    int64  // as it is planned with time limits, after the jobs that come first; 0: not planned
 	Expected int64  // as jobs really run; 0: nothing was learned, or it starts now
 	Nodes    string // where it is planned, as a hostlist
-	Never    string // why it can never start there
+	Never    string // why it can never start there, or not while the partition is as it is
+	Down     bool   // the partition starts no jobs
 	Note     string // why it is not planned
 }
 
@@ -45,6 +46,9 @@ func (n *Planner) Place(
 	switch result.Verdict {
 	case forecast.NeverAsks, forecast.NeverFits:
 		place.Never = plan.Explain(row)
+		return place, nil
+	case forecast.PartitionDown:
+		place.Never, place.Down = "it starts no jobs now", true
 		return place, nil
 	case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
 		place.Start, place.Nodes = result.Start, hostlist.Compress(result.Nodes)

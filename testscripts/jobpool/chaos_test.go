@@ -282,6 +282,36 @@ func TestFullDisk(t *testing.T) {
 	p.runsExplained()
 }
 
+// Where the run directory can have no more files, as at a quota of files, the journal can still be written. The run
+// stops as with a full disk, so that the jobs of a pool wait for room, and it goes on where it was ended.
+func TestNoMoreFiles(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system takes root")
+	}
+	p := newPool(t, "-j2", "-q", "--output", "files", "--run", "run")
+	dir := filepath.Join(p.dir, "run")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=8m,nr_inodes=100"); err != nil {
+		t.Fatalf("no tmpfs: %v", err)
+	}
+	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+	lines := strings.Repeat("echo $JOBPOOL_SEQ >> ran; echo x\n", 300)
+	status, _, stderr := p.run(lines)
+	if status != 3 || !strings.Contains(stderr, "no space left on device") {
+		t.Fatalf("exit %d: %s", status, stderr)
+	}
+	if err := syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=8m,nr_inodes=10000"); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := p.run(lines, "--resume"); status != 0 {
+		t.Fatalf("exit %d: %s", status, stderr)
+	}
+	p.endsOnce(300)
+}
+
 // Few files may be open: fewer tasks run at a time, none is lost.
 func TestFewOpenFiles(t *testing.T) {
 	t.Parallel()

@@ -344,6 +344,34 @@ func TestSoonestOnSlurm(t *testing.T) {
 	}
 }
 
+// TestSoonestOfClosedPartition closes a partition that was open when Slurm was last asked. While it is DOWN,
+// sbatch --test-only would start the job there at once.
+func TestSoonestOfClosedPartition(t *testing.T) {
+	const request = "gpu(model=rtx2080) & duration=10min"
+	for _, state := range []string{"DOWN", "INACTIVE"} {
+		s, root := as(t, "alice"), as(t, "root")
+		out, errs, status := s.run("lfind", request)
+		if status != 0 || !strings.Contains(out, "--partition=gpu_small ") {
+			t.Fatalf("%q, %q, status %d", out, errs, status)
+		}
+		defer root.run("scontrol", "update", "PartitionName=gpu_small", "State=UP")
+		if _, errs, status := root.run("scontrol", "update", "PartitionName=gpu_small", "State="+state); status != 0 {
+			t.Fatal(errs)
+		}
+		out, errs, status = s.run("lfind", "--soonest", request)
+		if status != 0 || !strings.Contains(out, "--partition=gpu_spot ") {
+			t.Errorf("%s: %q, %q, status %d", state, out, errs, status)
+		}
+		out, errs, status = s.run("lfind", "--soonest", request+" & partition=gpu_small")
+		if status != 1 || out != "" || !strings.Contains(errs, "no launcher matches") {
+			t.Errorf("%s: %q, %q, status %d", state, out, errs, status)
+		}
+		if _, errs, status := root.run("scontrol", "update", "PartitionName=gpu_small", "State=UP"); status != 0 {
+			t.Fatal(errs)
+		}
+	}
+}
+
 // TestLearnOnSlurm takes time and memory from runs of the same name.
 func TestLearnOnSlurm(t *testing.T) {
 	s := as(t, "alice")

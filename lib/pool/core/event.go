@@ -202,6 +202,7 @@ type Result struct {
 	User, System float64
 	MaxRSS       int64
 	Error        wire.Text
+	NoFile       bool // see wire.Done
 	// Dependency says that it was cancelled because of a task on which it depends.
 	Dependency bool
 }

@@ -54,6 +54,9 @@ func (c *Core) charge(t *pool.Task, at *Worker, r *Result, out Output) {
 		// The command has not run, and it is not the cause.
 		c.do(Tried{Task: t, Result: r, Output: out, Print: true})
 		c.leftFor(t, r.Describe())
+		if r.NoFile { // nor would any that follows: as without a journal, the run is to be resumed
+			c.stopExplicitly(Draining, string(r.Error), 3)
+		}
 	default:
 		c.endTask(t, r, out)
 	}

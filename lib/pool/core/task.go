@@ -525,7 +525,7 @@ func (c *Core) Knows(seq int64) bool {
 func (c *Core) newResult(node string, d *wire.Done) *Result {
 	r := &Result{
 		Key: d.Key, Node: node, What: d.What, Exit: d.Exit, Signal: d.Signal, Start: d.Start, Seconds: d.Seconds,
-		User: d.User, System: d.System, MaxRSS: d.MaxRSS, Error: d.Error,
+		User: d.User, System: d.System, MaxRSS: d.MaxRSS, Error: d.Error, NoFile: d.NoFile,
 	}
 	if r.What == "" {
 		if r.What = wire.OK; d.Exit != 0 || d.Signal != 0 {

@@ -92,17 +92,40 @@ func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, e
 		return nil, err
 	}
 	var out []string
-	for range n {
+	for len(out) < n {
 		id, err := j.Client.Submit(ctx, slurm.Batch{Options: j.options(), Script: script, Env: j.Env, Hold: []*os.File{hold}})
 		if slurm.AtLimit(err) && len(have)+len(out) > 0 {
 			break // those that there are run the tasks
 		}
 		if err != nil {
-			return out, err
+			found := j.unanswered(ctx, err, have, out)
+			if len(found) == 0 {
+				return out, err
+			}
+			out = append(out, found...)
+			continue
 		}
 		out = append(out, id)
 	}
 	return out, nil
+}
+
+// unanswered returns the jobs that Slurm has beside those that are known: it may have one whose submission
+// it did not answer, as the error of sbatch leaves open.
+func (j *Jobs) unanswered(ctx context.Context, err error, have []Job, out []string) (found []string) {
+	if slurm.RefusedJob(err) || slurm.AtLimit(err) || slurm.Unavailable(err) {
+		return nil
+	}
+	now, err := j.List(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, job := range now {
+		if !slices.Contains(out, job.ID) && !slices.ContainsFunc(have, func(h Job) bool { return h.ID == job.ID }) {
+			found = append(found, job.ID)
+		}
+	}
+	return found
 }
 
 func (j *Jobs) lockFile() string { return path(j.Run, "submit.lock") }

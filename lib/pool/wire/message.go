@@ -396,6 +396,8 @@ type Done struct {
 	Files []Text `json:"f,omitempty"`
 	// Lost says why not all of its output could be kept.
 	Lost Text `json:"z,omitempty"`
+	// NoFile says that it did not start as the file system of the run directory has no file for its output.
+	NoFile bool `json:"nf,omitempty"`
 }
 
 // Killed reports whether the command may have been ended because its job or node is being ended: Slurm

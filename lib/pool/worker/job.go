@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -150,6 +151,14 @@ func (e *outputError) Error() string {
 	return "output: " + e.err.Error()
 }
 func (e *outputError) Unwrap() error { return e.err }
+
+// ofRun reports whether the file system of the run directory is full, read-only or fails: all tasks lack their files.
+func (e *outputError) ofRun(run string) bool {
+	var path *os.PathError
+	return errors.As(e.err, &path) && run != "" && strings.HasPrefix(path.Path, run+"/") &&
+		slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.ESTALE, syscall.EIO},
+			func(n syscall.Errno) bool { return errors.Is(path, n) })
+}
 
 func stdinFile(text string) (*os.File, error) {
 	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
@@ -373,7 +382,7 @@ func (w *worker) cannotStart(j *job, err error) {
 		dir = string(w.setup.Dir)
 	}
 	if errors.As(err, &output) {
-		d.Error = wire.Text(output.Error())
+		d.Error, d.NoFile = wire.Text(output.Error()), output.ofRun(string(w.setup.Run))
 	} else if _, e := os.Stat(dir); e != nil {
 		d.Error = wire.Text(fmt.Sprintf("directory %q: %v", dir, errors.Unwrap(e)))
 	} else if errors.Is(err, syscall.EACCES) && unix.Access(dir, unix.X_OK) != nil {

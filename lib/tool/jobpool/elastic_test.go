@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -284,6 +285,29 @@ func TestLongTasksGetNoMoreJobsThanTheyFill(t *testing.T) {
 				t.Errorf("%d jobs were submitted, want %d", n, tt.submitted)
 			}
 		})
+	}
+}
+
+// A job whose submission was not answered is known when it is in the queue.
+func TestSubmissionWithoutAnswer(t *testing.T) {
+	withSlurm(t)
+	run := t.TempDir()
+	p := &pilot.Pool{ID: "x", MaxJobs: 3}
+	if err := pilot.Save(run, p); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{"sbatch.mode": "killed", "queue": "16 RUNNING jobpool:x\n17 RUNNING jobpool:y\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs := jobsOf(run, p)
+	ids, err := jobs.Fill(t.Context(), jobs.UpTo(5))
+	if err != nil || !slices.Equal(ids, []string{"101", "102"}) {
+		t.Errorf("%v, %v", ids, err)
+	}
+	if ids, err := jobs.Fill(t.Context(), jobs.UpTo(5)); err != nil || len(ids) != 0 {
+		t.Errorf("again: %v, %v", ids, err)
 	}
 }
 

@@ -53,7 +53,16 @@ func usage(format string, args ...any) error { return fault.Errorf(fault.Usage, 
 
 // load reads the file, and makes the search of it that the flags request.
 func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
-	w := launcher.World{Refresh: boolean(c, "refresh"), Warn: func(text string) { s.note(c, "warning: %s", text) }}
+	return s.loadFrom(c, boolean(c, "refresh"))
+}
+
+// reload is load without the cache.
+func (s *session) reload(c *cli.Context) (*file.File, *launcher.Search, error) {
+	return s.loadFrom(c, true)
+}
+
+func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.Search, error) {
+	w := launcher.World{Refresh: refresh, Warn: func(text string) { s.note(c, "warning: %s", text) }}
 	path := text(c, "config")
 	f, err := w.Load(path)
 	if err != nil {

@@ -102,10 +102,10 @@ func newForecaster(ctx context.Context, host, dir string) *forecaster {
 }
 
 // start replaces what sbatch --test-only says by the planner's own forecast. Never is why
-// the job would wait for ever.
-func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate) (never string, err error) {
+// the job would wait for ever; down, that a partition starts no jobs, which --test-only leaves out.
+func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate) (never string, down bool, err error) {
 	if f.err != nil {
-		return "", nil
+		return "", false, nil
 	}
 	partitions := a.Partitions
 	if len(partitions) == 0 {
@@ -119,8 +119,9 @@ func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate)
 		}
 		place, err := f.plan.Place(ctx, f.ask, f.user, a.Options, p, a.QOS, f.history)
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
+		down = down || place.Down
 		if never = place.Never; place.Soonest() < best {
 			best = place.Soonest()
 			e.at, e.now, e.nodes, e.partition, e.by = time.Unix(best, 0), f.plan.Now, place.Nodes, name, byLimits
@@ -132,7 +133,7 @@ func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate)
 	if best < forecast.Forever {
 		never = ""
 	}
-	return never, nil
+	return never, down, nil
 }
 
 // before reports that e is sooner than the other, by more than a second. What jobs did before is
@@ -144,12 +145,28 @@ func (e *estimate) before(other *estimate) bool {
 	return e.at.Before(other.at.Add(-time.Second))
 }
 
-// soonest returns the launcher that would start the job first; of several that
-// would at the same time, the one that the search prefers.
+// soonest returns the launcher that would start the job first. If a partition starts no jobs, what is known
+// of the cluster is out of date: launchers for which that one was preferred are not among the answers.
 func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search, r request.Request) (*launcher.Answer, *estimate, error) {
+	answer, start, down, err := s.first(c, f, search, r)
+	if !down || boolean(c, "refresh") {
+		return answer, start, err
+	}
+	if f, search, err = s.reload(c); err != nil {
+		return nil, nil, err
+	}
+	answer, start, _, err = s.first(c, f, search, r)
+	return answer, start, err
+}
+
+// first returns the launcher that would start the job first; of several that would at the same time, the
+// one that the search prefers. Down: a partition that matches starts no jobs.
+func (s *session) first(
+	c *cli.Context, f *file.File, search *launcher.Search, r request.Request,
+) (answer *launcher.Answer, start *estimate, down bool, err error) {
 	answers, err := search.All(c.Context, r, maxAsked)
 	if err != nil || len(answers) == 0 {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	if len(answers) == maxAsked {
 		s.note(c, "note: only the first %d launchers, partitions and QoS that match are compared", maxAsked)
@@ -163,7 +180,7 @@ func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search,
 	var wait sync.WaitGroup
 	for i, a := range answers {
 		if err := override(c, &a.Options); err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 		wait.Go(func() {
 			slots <- struct{}{}
@@ -177,6 +194,7 @@ func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search,
 	clusters := map[[2]string]*forecaster{}
 	for i, a := range answers {
 		if outcomes[i].err != nil || a.Local() {
+			down = down || closed(outcomes[i].err)
 			continue
 		}
 		at := [2]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path}
@@ -185,10 +203,11 @@ func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search,
 				s.note(c, "warning: starts are those of sbatch --test-only: %v", clusters[at].err)
 			}
 		}
-		never, err := clusters[at].start(c.Context, a, outcomes[i].start)
+		never, shut, err := clusters[at].start(c.Context, a, outcomes[i].start)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
+		down = down || shut
 		if never != "" {
 			outcomes[i].err = fault.Errorf(fault.Failed, "partition %s: %s", strings.Join(a.Partitions, ","), never)
 		}
@@ -206,9 +225,9 @@ func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search,
 		}
 	}
 	if best < 0 {
-		return nil, nil, refused
+		return nil, nil, down, refused
 	}
-	return answers[best], outcomes[best].start, nil
+	return answers[best], outcomes[best].start, down, nil
 }
 
 // testOnly asks when a job with the options of an answer would start.
@@ -245,6 +264,13 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 
 // refusal is what sbatch --test-only says of a job that Slurm does not take.
 type refusal struct{ options, said, words string }
+
+// closed reports whether Slurm refuses a job as the partition takes none, which the search would have left out
+// had it known.
+func closed(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && strings.Contains(r.said, "Required partition not available")
+}
 
 func (r *refusal) Error() string { return "sbatch --test-only " + r.options + ": " + r.said }
 
