@@ -8,6 +8,8 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 )
 
 // Kind says what an error means for the one who called the tool.
@@ -109,4 +111,11 @@ func Code(err error) (code int, silent bool) {
 		return e.code, e.err == nil
 	}
 	return int(KindOf(err)), false
+}
+
+// Storage reports whether an error is one of a file system that is full, read-only or away, which others
+// may mend.
+func Storage(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.ESTALE, syscall.EIO},
+		func(e syscall.Errno) bool { return errors.Is(err, e) })
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -185,12 +184,6 @@ func Writable(run, job string) error {
 		return err
 	}
 	return remove(name)
-}
-
-// Passes reports whether an error is one of a file system that is full or away, which others may mend.
-func Passes(err error) bool {
-	return slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.ESTALE, syscall.EIO},
-		func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // SetOver records, for all pilots, that the run has ended with that status.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -155,9 +155,7 @@ func (e *outputError) Unwrap() error { return e.err }
 // ofRun reports whether the file system of the run directory is full, read-only or fails: all tasks lack their files.
 func (e *outputError) ofRun(run string) bool {
 	var path *os.PathError
-	return errors.As(e.err, &path) && run != "" && strings.HasPrefix(path.Path, run+"/") &&
-		slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.ESTALE, syscall.EIO},
-			func(n syscall.Errno) bool { return errors.Is(path, n) })
+	return errors.As(e.err, &path) && run != "" && strings.HasPrefix(path.Path, run+"/") && fault.Storage(path)
 }
 
 func stdinFile(text string) (*os.File, error) {

@@ -66,7 +66,7 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		"a limit for fewer":           {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 2, submitted: 2},
 		"no answer":                   {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, down: true, submitted: 2, says: "no more jobs are submitted for now: squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure)\njobpool: submitted 2 jobs"},
 		"no answer, one lasts":        {ends: map[string]time.Duration{"16": 20 * time.Second, "17": time.Minute}, done: 5, elapsed: time.Hour, down: true, says: "no more jobs are submitted for now"},
-		"an answer is lost":           {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, unheard: true, submitted: 1, says: "no more jobs are submitted for now"},
+		"an answer is lost":           {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, unheard: true, submitted: 2, says: "submitted 2 jobs"},
 		"a limit, and no answer":      {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, room: 1, silent: true, submitted: 2, says: "requeueing it\n"},
 		"nothing ended":               {ends: map[string]time.Duration{"16": 20 * time.Second}, elapsed: time.Hour, says: "no task has ended during the job"},
 		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 1},

@@ -208,7 +208,7 @@ const (
 // bears reports whether the pilot is to wait for the end of an error of the file system. Each scheduler
 // that it started would fail.
 func (p *pilotJob) bears(err error) bool {
-	if !pilot.Passes(err) {
+	if !fault.Storage(err) {
 		return false
 	}
 	now := clock.Now()
