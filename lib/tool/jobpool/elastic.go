@@ -342,7 +342,7 @@ func (e *elastic) submit(ctx context.Context, more func([]pilot.Job) int) (int, 
 }
 
 // persistence is how long the last scheduler of a run tries to submit the next job while Slurm does not
-// answer: until then, nobody ends its job either.
+// answer: its job goes on meanwhile, as slurmctld does not end it.
 const persistence = 10 * time.Minute
 
 // end tells the pilots that the run has ended, or, if the scheduler has handed over,
