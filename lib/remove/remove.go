@@ -25,12 +25,18 @@ const (
 // remain.
 func All(path string) error {
 	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // now, though a process may make it again
+	}
 	if err != nil || !info.IsDir() || filepath.Base(path) == "." { // which it refuses
 		return os.RemoveAll(path)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil {
 		real, err = filepath.Abs(real)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	if err != nil {
 		return err
