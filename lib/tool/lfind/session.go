@@ -56,11 +56,7 @@ func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
 	return s.loadFrom(c, boolean(c, "refresh"))
 }
 
-// reload is load without the cache.
-func (s *session) reload(c *cli.Context) (*file.File, *launcher.Search, error) {
-	return s.loadFrom(c, true)
-}
-
+// loadFrom is load, with refresh without the cache.
 func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.Search, error) {
 	w := launcher.World{Refresh: refresh, Warn: func(text string) { s.note(c, "warning: %s", text) }}
 	path := text(c, "config")

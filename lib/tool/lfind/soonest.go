@@ -152,7 +152,7 @@ func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search,
 	if !down || boolean(c, "refresh") {
 		return answer, start, err
 	}
-	if f, search, err = s.reload(c); err != nil {
+	if f, search, err = s.loadFrom(c, true); err != nil {
 		return nil, nil, err
 	}
 	answer, start, _, err = s.first(c, f, search, r)
