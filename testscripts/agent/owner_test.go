@@ -15,7 +15,7 @@ import (
 func TestSpoolOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("to become another user takes root")
+		t.Skip("needs root, to be another user")
 	}
 	dir, err := os.MkdirTemp("/tmp", "ponos-owner") // other users cannot see t.TempDir
 	if err != nil {

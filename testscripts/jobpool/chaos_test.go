@@ -256,7 +256,7 @@ func TestInterruptedTwice(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system takes root")
+		t.Skip("needs root, to mount a small file system")
 	}
 	p := newPool(t, "-j2", "-q")
 	dir := filepath.Join(p.dir, "run")
@@ -287,7 +287,7 @@ func TestFullDisk(t *testing.T) {
 func TestNoMoreFiles(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system takes root")
+		t.Skip("needs root, to mount a small file system")
 	}
 	p := newPool(t, "-j2", "-q", "--output", "files", "--run", "run")
 	dir := filepath.Join(p.dir, "run")

@@ -32,7 +32,7 @@ func (p *pool) ends() map[int64]string {
 func TestOutputOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system takes root")
+		t.Skip("needs root, to mount a small file system")
 	}
 	const tasks, size = 20, 100000
 	command := "echo begin $JOBPOOL_SEQ; head -c 100000 /dev/zero | tr '\\0' x; echo; echo end $JOBPOOL_SEQ # {}"

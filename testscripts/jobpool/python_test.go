@@ -46,7 +46,7 @@ func pythons(t *testing.T) []string {
 		minors = append(minors, minor)
 	}
 	if slices.Sort(minors); len(minors) == 0 {
-		t.Fatal("there is no Python from 3.6 on")
+		t.Skip("needs python3, from 3.6 on, with venv")
 	}
 	return slices.Compact([]string{byMinor[minors[0]], byMinor[minors[len(minors)-1]]})
 }

@@ -93,7 +93,7 @@ func needs(t *testing.T) {
 	// Building nfpm has things to say, which "make dist" has not.
 	run(t, "make", "-s", "-C", harness.Root(), filepath.Join(harness.Root(), "bin/dev/nfpm"))
 	if os.Geteuid() != 0 {
-		t.Skip("packages are installed by root")
+		t.Skip("needs root, to install packages")
 	}
 }
 

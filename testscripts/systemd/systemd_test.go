@@ -82,7 +82,7 @@ func TestCron(t *testing.T) {
 func TestLogrotate(t *testing.T) {
 	harness.Programs(t, "logrotate", "gzip")
 	if os.Geteuid() != 0 {
-		t.Skip("logrotate changes its user, which takes root")
+		t.Skip("needs root, as logrotate changes its user")
 	}
 	dir, err := os.MkdirTemp("/tmp", "ponos-logs")
 	if err != nil {
