@@ -80,6 +80,9 @@ func ReplayText(w io.Writer, file string, r io.Reader, command string, args ...s
 	for i, c := range asked.columns {
 		index[i] = slices.Index(names, c.name)
 		if _, ok := absent[c.name]; index[i] < 0 && !ok {
+			if whole, err := filepath.Abs(file); err == nil {
+				file = whole
+			}
 			return fmt.Errorf("%s has no column %s, which %s is asked for. Capture it again: go run ./testscripts/captures/record %[1]s\n"+
 				"For tests that do not look at the column, append %[2]s=TEXT to the header, with what %[3]s prints of a row without a value", file, c.name, command)
 		}
