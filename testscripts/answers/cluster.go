@@ -41,7 +41,7 @@ func Cluster(tb testing.TB, dir string) map[string]string {
 		"user":               func(c *slurm.Client) error { _, err := c.DefaultAccount(tb.Context(), "alice"); return err },
 	} {
 		a := asked{lines: lines}
-		if name != "" { // nobody sees the limits of accounts
+		if name != "" { // the user sees no limits of accounts
 			a.capture = filepath.Join(dir, name+captures.Extension)
 		}
 		if err := ask(&slurm.Client{Run: a}); err != nil {
