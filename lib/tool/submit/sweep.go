@@ -1,6 +1,7 @@
 package submit
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -138,6 +139,7 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 			return nil, nil, nil, err
 		}
 	}
+	number := cmp.Or(placeholder.ReplaceAllString(e.Slug, ""), "task") // where a name of parameters is no name
 	all = make([]spool.Entry, len(table.Rows))
 	seen := map[string]bool{}
 	for n, row := range table.Rows {
@@ -145,6 +147,9 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 		one.Command = make([]string, len(words))
 		for i, w := range words {
 			one.Command[i] = w.Fill(row)
+		}
+		if err := oneWord(one.Command); err != nil {
+			return nil, nil, nil, fault.Wrap(fault.KindOf(err), fmt.Errorf("row %d: %w", n+1, err))
 		}
 		one.Request = needs.fill(row)
 		if key := strings.Join(append([]string{one.Request.Find}, one.Request.Sbatch...), "\n"); !seen[key] {
@@ -169,7 +174,7 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 			one.Slug = ""
 		}
 		if !named && (one.Slug == "" || len(one.Slug) > shortName) {
-			one.Slug = fmt.Sprintf("%s-%d", e.Slug, n+1)
+			one.Slug = fmt.Sprintf("%s-%d", number, n+1)
 		}
 		all[n] = one
 	}
