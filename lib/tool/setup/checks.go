@@ -267,5 +267,6 @@ func submission(key, options, where string, err error) finding {
 	if err == nil {
 		return finding{Name: key, OK: true, Detail: "sbatch accepts " + options}
 	}
-	return finding{Name: key, Detail: err.Error(), Hint: cmp.Or(fault.HintOf(err), fmt.Sprintf("correct slurm.base or %s in %s", key, where))}
+	hint := cmp.Or(fault.HintOf(err), fmt.Sprintf("correct slurm.base or %s in %s", key, where))
+	return finding{Name: key, Detail: err.Error(), Hint: hint}
 }

@@ -75,7 +75,8 @@ func absent(err error) bool {
 // plain reports whether a configuration can name a directory without quoting parts of the name: YAML folds
 // what ends a line, and a configuration expands variables.
 func plain(dir string) bool {
-	return utf8.ValidString(dir) && !strings.ContainsFunc(dir, func(r rune) bool { return !unicode.IsGraphic(r) || strings.ContainsRune(`"\%$`, r) })
+	return utf8.ValidString(dir) && !strings.ContainsAny(dir, "\"\\%$") &&
+		!strings.ContainsFunc(dir, func(r rune) bool { return !unicode.IsGraphic(r) })
 }
 
 // initialize writes the example configuration. It replaces nothing.

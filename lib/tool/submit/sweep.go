@@ -112,7 +112,8 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 	for _, w := range e.Command {
 		t, err := sweep.Parse(w, table.Columns, spool.CheckParameter)
 		if err != nil {
-			return nil, nil, nil, fault.Hint(fault.Errorf(fault.Usage, "command: %w", err), "{{...}} is a word in braces, not a placeholder")
+			err = fault.Errorf(fault.Usage, "command: %w", err)
+			return nil, nil, nil, fault.Hint(err, "{{...}} is a word in braces, not a placeholder")
 		}
 		words = append(words, t)
 	}
@@ -139,7 +140,7 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 			return nil, nil, nil, err
 		}
 	}
-	number := cmp.Or(placeholder.ReplaceAllString(e.Slug, ""), "task") // where a name of parameters is no name
+	number := cmp.Or(placeholder.ReplaceAllString(e.Slug, ""), "task") // if the parameters make an invalid name
 	all = make([]spool.Entry, len(table.Rows))
 	seen := map[string]bool{}
 	for n, row := range table.Rows {
