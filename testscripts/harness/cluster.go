@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // cluster is the real Slurm of this test binary.
@@ -31,7 +33,7 @@ func Cluster(t testing.TB) map[string]string {
 	t.Helper()
 	cluster.once.Do(startCluster)
 	if cluster.err != nil {
-		t.Skipf("needs a real Slurm: %v", cluster.err)
+		needs.Missing(t, "a real Slurm: "+cluster.err.Error())
 	}
 	return cluster.env
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // Programs makes sure that programs are there, and installs the Debian packages
@@ -36,7 +38,7 @@ func Programs(t testing.TB, wanted ...string) {
 		}
 		t.Log(out)
 	}
-	t.Skip("needs " + strings.Join(missing, ", "))
+	needs.Missing(t, ""+strings.Join(missing, ", "))
 }
 
 // onCallersPath reports whether the machine has a program, whatever the tests have put before it in PATH.

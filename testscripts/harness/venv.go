@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // Packages are what a virtual environment of the tests has: those of a requirements file, by its
@@ -36,13 +37,13 @@ var venvs sync.Map
 func Venv(t testing.TB, p Packages) string {
 	t.Helper()
 	if os.Getenv("PONOS_TEST_SLURM") == "no" {
-		t.Skip("needs packages of PyPI: PONOS_TEST_SLURM=no")
+		needs.Missing(t, "packages of PyPI: PONOS_TEST_SLURM=no")
 	}
 	once, _ := venvs.LoadOrStore(p.Name, sync.OnceValues(p.venv))
 	dir, err := once.(func() (string, error))()
 	if err != nil {
 		t.Log(err)
-		t.Skip("needs python3 with venv, and packages of PyPI")
+		needs.Missing(t, "python3 with venv, and packages of PyPI")
 	}
 	return dir
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // pool is a run of jobpool under test.
@@ -224,7 +225,7 @@ func sshd(t *testing.T) []string {
 	t.Helper()
 	option, err := startSSHD(t)
 	if err != nil {
-		t.Skipf("needs an sshd: %v", err)
+		needs.Missing(t, "an sshd: "+err.Error())
 	}
 	return []string{"--via", "ssh", "--ssh-opt", option}
 }

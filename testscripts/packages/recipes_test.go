@@ -14,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // asSpack runs a package of Spack with stand-ins for what Spack provides.
@@ -168,7 +169,7 @@ func linters(t *testing.T, dist, recipes string) {
 				if !strings.Contains(said, "recipes/check: without "+l.name) {
 					t.Fatalf("%s has not run:\n%s", l.name, said)
 				}
-				t.Skipf("needs %s, which pip could not install", l.name)
+				needs.Missing(t, l.name+", which pip could not install")
 			}
 			wrong := filepath.Join(t.TempDir(), "wrong")
 			run(t, "cp", "-R", recipes, wrong)
