@@ -22,14 +22,16 @@ func place(command string) string {
 		return "make"
 	case tool == "systemctl":
 		return "systemd"
-	case strings.HasPrefix(command, "#!"), tool == "lfind", tool == "fairshare", tool == "ponos-task", strings.Contains(command, "--alloc"):
+	case strings.HasPrefix(command, "#!"):
 		return "cluster"
 	case strings.Contains(command, " * * * *  "):
 		return "cron"
-	case arguments != "" && slices.Contains(tools, tool):
-		return "here"
+	case arguments == "" || !slices.Contains(tools, tool):
+		return ""
+	case tool == "lfind", tool == "fairshare", tool == "ponos-task", strings.Contains(command, "--alloc"):
+		return "cluster"
 	}
-	return ""
+	return "here"
 }
 
 // readmeCommands are the blocks of README.md, and the words in its text that are a command with arguments, that a test
@@ -56,14 +58,16 @@ func readmeCommands(t *testing.T, where string) (commands []string) {
 	return commands
 }
 
+// turns are the lines of a shell that take turns of the agent until a condition holds.
+func turns(until string) string {
+	return "\nfor _ in $(seq 300); do " + until + " && exit; ponos-poll | ponos-stop | ponos-start >/dev/null; sleep 0.2; done; exit 1"
+}
+
 // TestReadmeHere runs commands as processes of this machine, after those that the console shows.
 func TestReadmeHere(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"train": "#!/bin/sh\n[ \"$2\" != 1 ]\n", "params.tsv": "lr\n0.1\n1\n", "commands.txt": "echo one\necho two\n"})
 	env := append(harness.Clock(), "HOME="+dir, "PATH="+harness.Bin+":/usr/bin:/bin", "LC_ALL=C.UTF-8", "PONOS_CONFIG="+dir+"/ponos/ponos.yaml")
-	turns := func(until string) string {
-		return "for _ in $(seq 100); do " + until + " && exit; ponos-poll | ponos-stop | ponos-start >/dev/null; sleep 0.2; done; exit 1"
-	}
 	if out, code := play(t, dir, "", env, "ponos-setup --init ~/ponos --mode local && ponos-poll"); code != 0 {
 		t.Fatal(out)
 	}
@@ -74,11 +78,11 @@ func TestReadmeHere(t *testing.T) {
 			command = "(" + strings.Replace(command, "ponos-poll", "exec timeout --foreground -s INT 3 ponos-poll", 1) + ")"
 			end.code = 124 // of timeout
 		case strings.HasPrefix(command, "ponos-submit"):
-			command += "\n" + turns("[ $(ponos-list --group lr --state completed,failed --ids | wc -l) = 2 ]")
+			command += turns("[ $(ponos-list --group lr --state completed,failed --ids | wc -l) = 2 ]")
 		case strings.HasPrefix(command, "ponos-log"):
 			end.out = "task failed: exit code 1"
 		case strings.HasPrefix(command, "ponos-cancel"):
-			command = "ponos-submit --name lr-1 -- sleep 600 2>/dev/null && " + command + "\n" + turns("[ -z \"$(ponos-list --state unfinished --ids)\" ]")
+			command = "ponos-submit --name lr-1 -- sleep 600 2>/dev/null && " + command + turns("[ -z \"$(ponos-list --state unfinished --ids)\" ]")
 		case strings.HasPrefix(command, "ponos-retry"):
 			end.out = "-"
 		case strings.HasPrefix(command, "jobpool"):
@@ -94,16 +98,14 @@ func TestReadmeHere(t *testing.T) {
 	}
 }
 
-// TestReadmeMake: the demo itself is that of testscripts/demo.
+// TestReadmeMake has make print what it would do: "make demo" runs the script that testscripts/demo runs.
 func TestReadmeMake(t *testing.T) {
 	t.Parallel()
 	for _, command := range readmeCommands(t, "make") {
-		for line := range strings.Lines(command) {
-			make := exec.Command("sh", "-c", strings.Replace(line, "make", "make -n", 1))
-			make.Dir = harness.Root()
-			if out, err := make.CombinedOutput(); err != nil {
-				t.Errorf("README.md: %s: %v\n%s", line, err, out)
-			}
+		sh := exec.Command("sh", "-ec", "make() { command make -n \"$@\"; }\n"+command)
+		sh.Dir = harness.Root()
+		if out, err := sh.CombinedOutput(); err != nil {
+			t.Errorf("README.md: %s: %v\n%s", command, err, out)
 		}
 	}
 }
@@ -116,11 +118,12 @@ func TestReadmeCron(t *testing.T) {
 	for _, command := range readmeCommands(t, "cron") {
 		check := exec.Command("crontab", "-n", "-")
 		check.Stdin = strings.NewReader(command + "\n")
-		if out, err := check.CombinedOutput(); err != nil || strings.Contains(string(out), "errors") {
+		if out, err := check.CombinedOutput(); err != nil {
 			t.Errorf("crontab: %s: %v\n%s", command, err, out)
 		}
-		script := "ponos-setup --init ~/ponos --mode local >/dev/null && ponos-poll\nponos-submit --name x -- true 2>/dev/null\n" + crontab.ReplaceAllString(command, "") + "\nponos-list"
-		if out, code := play(t, dir, "", env, script); code != 0 || regexp.MustCompile(`x +waiting`).MatchString(out) || !strings.Contains(out, "TASK") {
+		script := "ponos-setup --init ~/ponos --mode local >/dev/null && ponos-poll\nponos-submit --name x -- true 2>/dev/null\n" +
+			crontab.ReplaceAllString(command, "") + "\nls ponos/spool/active" + turns("[ -z \"$(ponos-list --state unfinished --ids)\" ]")
+		if out, code := play(t, dir, "", env, script); code != 0 || !strings.Contains(out, "@") { // the file of a task that an agent has taken
 			t.Errorf("README.md: %s: %d\n%s", command, code, out)
 		}
 	}
