@@ -7,8 +7,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
+	"github.com/ponos-tools/ponos/lib/task/need"
 )
 
 // pyslurm maps attributes of PySlurm's JobSubmitDescription, which the official

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/base/spelling"
-	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
