@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/planner"
-	"github.com/ponos-tools/ponos/lib/priority"
+	"github.com/ponos-tools/ponos/lib/advise/planner"
+	"github.com/ponos-tools/ponos/lib/advise/priority"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
