@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -32,8 +33,8 @@ type Packages struct {
 // venvs are the environments that this test binary has made or found, by their names.
 var venvs sync.Map
 
-// Venv returns a virtual environment with packages, made once per checkout. Where they cannot be had, and with
-// PONOS_TEST_SLURM=no, the test is skipped.
+// Venv returns a virtual environment with packages, made once per checkout, or once in the directory that
+// PONOS_TEST_VENVS names. Where they cannot be had, and with PONOS_TEST_SLURM=no, the test is skipped.
 func Venv(t testing.TB, p Packages) string {
 	t.Helper()
 	if os.Getenv("PONOS_TEST_SLURM") == "no" {
@@ -58,7 +59,8 @@ func (p Packages) venv() (string, error) {
 		}
 		of, install = string(text)+of, append(install, "-r", file)
 	}
-	made, err := madeVenv(filepath.Join(Root(), "bin", "tests"), p.Name, "python3", of, install...)
+	dir := cmp.Or(os.Getenv("PONOS_TEST_VENVS"), filepath.Join(Root(), "bin", "tests"))
+	made, err := madeVenv(dir, p.Name, "python3", of, install...)
 	if err == nil && p.Newest {
 		_ = pip(made, append(install, "--upgrade")...) // what was there before is still there
 	}
