@@ -48,19 +48,20 @@ build: ## build the tools into bin/
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
 # not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
 SCRIPTFLAGS := -count=1 -p 4 -parallel 4 -timeout 60m
+space := $(subst ,, )
 # The race detector delays the exit of each program by a second, and the tests start many.
 RACE ?= -race
-UNITS := $(RACE) -timeout 30m ./lib/... ./cmd/...
-# Not with the race detector: each has one goroutine.
-MODELS := -run 'Model|Simulator|Interleaving' ./lib/agent ./lib/pool/core
+# Without the race detector: packages that have no goroutines and compute much, and models of one goroutine.
+PURE := $(addprefix ./lib/,advise/forecast pool pool/core)
+UNITS = $(RACE) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(PURE) $(if $(RACE),-- -run 'Model|Interleaving' ./lib/agent)
 GOTEST := env GORACE=atexit_sleep_ms=0 $(GO) run ./testscripts/gotest
 
 test: ## run all tests, and report what this machine cannot run; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
-	$(GOTEST) $(UNITS) $(if $(RACE),-- $(MODELS)) -- $(SCRIPTFLAGS) $(TESTSCRIPTS)
+	$(GOTEST) $(UNITS) -- $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
 test-unit: ## run the tests of the packages, with the race detector
-	$(GOTEST) $(UNITS) $(if $(RACE),-- $(MODELS))
+	$(GOTEST) $(UNITS)
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GOTEST) $(SCRIPTFLAGS) $(TESTSCRIPTS)
