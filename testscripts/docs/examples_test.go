@@ -56,6 +56,7 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			if all := steps(string(text)); len(all) > 0 {
+				harness.Programs(t, "git", "python3", "column=bsdextrautils")
 				check(t, source, all)
 			}
 		})

@@ -65,6 +65,7 @@ func turns(until string) string {
 
 // TestReadmeHere runs commands as processes of this machine, after those that the console shows.
 func TestReadmeHere(t *testing.T) {
+	harness.Programs(t, "git", "python3")
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"train": "#!/bin/sh\n[ \"$2\" != 1 ]\n", "params.tsv": "lr\n0.1\n1\n", "commands.txt": "echo one\necho two\n"})
 	env := append(harness.Clock(), "HOME="+dir, "PATH="+harness.Bin+":/usr/bin:/bin", "LC_ALL=C.UTF-8", "PONOS_CONFIG="+dir+"/ponos/ponos.yaml")
