@@ -340,7 +340,7 @@ func TestForgottenPilot(t *testing.T) {
 // beside it.
 func TestRequeuedOnAFullDisk(t *testing.T) {
 	p := newPilot(t, Pilot{Linger: time.Minute})
-	p.add("a", Ticket{}, "ls ../room; touch ../ran; ls ../../packs/c/taken/7")
+	p.add("a", Ticket{}, "ls ../room; ls ../../packs/c/taken/7; touch ../ran")
 	t.Setenv("SLURM_RESTART_COUNT", "1")
 	own := filepath.Join(p.dir.Class("c"), takenDir, "7")
 	occupied := filepath.Join(own, startFile+"1") // nothing can be written there
