@@ -80,7 +80,8 @@ func (t *Table) PrintWithin(w io.Writer, room int) error {
 		write(n, row)
 	}
 	if len(hidden) > 0 {
-		note := fmt.Sprintf(`columns hidden on this narrow terminal: %s; "| less -S" shows all`, strings.ToLower(strings.Join(hidden, ", ")))
+		names := strings.ToLower(strings.Join(hidden, ", "))
+		note := fmt.Sprintf(`columns hidden on this narrow terminal: %s; "| less -S" shows all`, names)
 		for _, line := range breakWords(note, room) {
 			l.write(line)
 		}

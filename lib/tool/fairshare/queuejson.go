@@ -144,16 +144,18 @@ func (v *queueView) jobJSON(i int) jobJSON {
 	e := explain(j)
 	prio, components := v.priorityOf(i), v.components(i)
 	row := jobJSON{
-		JobID: j.Label, Raw: int64(j.ID), Tasks: optional(j.Tasks), Count: j.TaskCount(), Name: j.Name, User: j.User, Account: optional(j.Account),
+		JobID: j.Label, Raw: int64(j.ID), Tasks: optional(j.Tasks), Count: j.TaskCount(),
+		Name: j.Name, User: j.User, Account: optional(j.Account),
 		QOS: optional(j.QOS), Partition: j.Partition, State: j.State, Priority: prio, Set: direct(components, prio),
 		Reason: j.Reason, Plain: e.Plain, Advice: e.Advice,
 		Submit: rfc3339(j.Submit), Eligible: rfc3339(j.Eligible), Start: rfc3339(j.Start), End: rfc3339(j.End),
-		PlannedNodes: optional(j.SchedNodes), NodeList: optional(j.NodeList), Limit: seconds(j.Limit), Nodes: int64(j.Nodes), CPUs: int64(j.CPUs),
+		PlannedNodes: optional(j.SchedNodes), NodeList: optional(j.NodeList), Limit: seconds(j.Limit),
+		Nodes: int64(j.Nodes), CPUs: int64(j.CPUs),
 		GPUs: j.GPUs(), Memory: j.TRES["mem"] * (1 << 20), Reservation: optional(j.Reservation), Dependency: optional(j.Dependency),
 	}
 	var obstacle string
 	obstacle, row.Never = v.obstacle(i)
-	if rank := int(v.ranks[i]); rank > 0 {
+	if rank := v.ranks[i]; rank > 0 {
 		row.Rank = &rank
 	}
 	if j.Tasks != "" {
@@ -185,7 +187,7 @@ func (v *queueView) jobJSON(i int) jobJSON {
 func (v *queueView) comparedJSON(i int) *comparedJSON {
 	var c comparedJSON
 	if f, ok := v.fits[v.jobs[i].Partition]; ok {
-		fits := int64(f.minutes * 60)
+		fits := f.minutes * 60
 		c.StartsNow = &fits
 	}
 	if v.ranks[i] == 0 {

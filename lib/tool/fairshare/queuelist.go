@@ -66,7 +66,8 @@ const wideEnough = 90
 func (v *queueView) list(p *page) {
 	t := app.Table{
 		Header: []string{" ", "RANK", "JOBID", "USER", "PARTITION", "PRIORITY"}, Right: []string{"RANK", "JOBID", "USER", "PRIORITY"},
-		Drop: []string{"NICE", "SITE", "ASSOC", "SIZE", "PART", "TRES", "QOS", "AGE", "FAIR", "PRIORITY", "START", "PARTITION", "RANK"}, OneLine: true,
+		OneLine: true,
+		Drop:    []string{"NICE", "SITE", "ASSOC", "SIZE", "PART", "TRES", "QOS", "AGE", "FAIR", "PRIORITY", "START", "PARTITION", "RANK"},
 	}
 	weights := []string{"", "", "weights", "", "", ""}
 	for k, f := range factorColumns {

@@ -176,7 +176,9 @@ func (v *sharesView) cells(r *slurm.Share) []string {
 	if r.HasFactor && (r.User != "" || !v.config.FairTree()) {
 		factor = number(r.FairShare, 4)
 	}
-	return []string{strings.Repeat("  ", r.Depth) + name, shares, norm, number(r.RawUsage, 0), number(r.EffectiveUsage, 4), level, factor, bar}
+	return []string{
+		strings.Repeat("  ", r.Depth) + name, shares, norm, number(r.RawUsage, 0), number(r.EffectiveUsage, 4), level, factor, bar,
+	}
 }
 
 // notes says what the numbers mean for the requested users and accounts.

@@ -35,7 +35,10 @@ func (v *queueView) story(p *page) error {
 		return nil
 	}
 	p.print("\n")
-	t := app.Table{Header: []string{"PARTITION", "RANK", "PRIORITY", "EXPECTED START", "ON"}, Right: []string{"RANK", "PRIORITY"}, Whole: []string{"PARTITION", "EXPECTED START"}}
+	t := app.Table{
+		Header: []string{"PARTITION", "RANK", "PRIORITY", "EXPECTED START", "ON"},
+		Right:  []string{"RANK", "PRIORITY"}, Whole: []string{"PARTITION", "EXPECTED START"},
+	}
 	for _, i := range v.rows {
 		t.Add(v.jobs[i].Partition, v.rankText(i), number(v.priorityOf(i), 0), v.startText(i), v.jobs[i].SchedNodes)
 	}
@@ -176,7 +179,8 @@ func (v *queueView) factorsOf(p *page, i int) {
 		largest = max(largest, part.Share)
 	}
 	t := app.Table{
-		Header: []string{"  FACTOR", "VALUE", "WEIGHT", "SHARE", ""}, Right: []string{"VALUE", "WEIGHT", "SHARE"}, Drop: []string{"VALUE", "WEIGHT"},
+		Header: []string{"  FACTOR", "VALUE", "WEIGHT", "SHARE", ""},
+		Right:  []string{"VALUE", "WEIGHT", "SHARE"}, Drop: []string{"VALUE", "WEIGHT"},
 		Paint: func(row int, text string) string {
 			if row == len(shown) {
 				return text
