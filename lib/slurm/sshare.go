@@ -47,7 +47,7 @@ var shareColumns = []column[Share]{
 	{"NormUsage", func(c *columns, i int, s *Share) { s.NormUsage = c.amount(i) }},
 	{"EffectvUsage", func(c *columns, i int, s *Share) { s.EffectiveUsage = c.amount(i) }},
 	{"FairShare", func(c *columns, i int, s *Share) { s.FairShare, s.HasFactor = c.amount(i), len(c.cells[i]) > 0 }},
-	{"LevelFS", func(c *columns, i int, s *Share) { s.LevelFS, s.HasLevelFS = c.amount(i), len(c.cells[i]) > 0 }},
+	{"LevelFS", func(c *columns, i int, s *Share) { s.LevelFS, s.HasLevelFS = c.level(i), len(c.cells[i]) > 0 }},
 	{"GrpTRESMins", func(c *columns, i int, s *Share) { s.GrpTRESMins = c.text(i) }},
 	{"TRESRunMins", func(c *columns, i int, s *Share) { s.TRESRunMins = c.text(i) }},
 }

@@ -214,7 +214,7 @@ func parseFloat(b []byte) (float64, bool) {
 		return f, true
 	}
 	f, err := strconv.ParseFloat(string(b), 64)
-	return f, err == nil && !math.IsNaN(f)
+	return f, err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
 }
 
 // tens are the powers of ten that a float64 represents exactly.
@@ -321,4 +321,12 @@ func (c *columns) amount(i int) float64 {
 		return 0
 	}
 	return c.float(i)
+}
+
+// level parses a number that may be infinite.
+func (c *columns) level(i int) float64 {
+	if string(c.cells[i]) == "inf" {
+		return math.Inf(1)
+	}
+	return c.amount(i)
 }

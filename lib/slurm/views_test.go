@@ -194,6 +194,7 @@ func TestSprio(t *testing.T) {
 	for _, bad := range []string{
 		"1|gpu|alice|x|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||~\n", "1|gpu|alice|5|0|0|0|0|0|0|0|0|0|0|0|0|0|~\n", "hello\n",
 		"1|gpu|alice|5|0|0|0|0|0|0|0|0|0|0|0|0|0|0|cpu|cpu=1|~\n", "1|gpu|alice|NaN|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||~\n",
+		"1|gpu|alice|inf|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||~\n",
 	} {
 		if rows, err := parseSprio(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q: %+v; want an error", bad, rows)

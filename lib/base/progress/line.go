@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mattn/go-runewidth"
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
@@ -154,9 +154,11 @@ func (l *Line) draw(now time.Time) bool {
 		return true
 	}
 	// A full line would move the cursor to the next one.
-	text = runewidth.Truncate(clean(l.tool+": "+text), width-1, locale.Symbols("…"))
+	if text = clean(l.tool + ": " + text); twwidth.Width(text) >= width {
+		text = twwidth.Truncate(text, width-1, locale.Symbols("…"))
+	}
 	_, _ = io.WriteString(l.tty, l.back(width)+text+"\x1b[K")
-	l.shown = runewidth.StringWidth(text)
+	l.shown = twwidth.Width(text)
 	return true
 }
 

@@ -432,23 +432,6 @@ func TestMarkChanges(t *testing.T) {
 	}
 }
 
-// Names with wide letters do not push the columns aside.
-func TestWideNames(t *testing.T) {
-	names := []string{"作業", "ab", "e\u0301"}
-	var b bytes.Buffer
-	p := newPage(&b, 0, false)
-	p.table(3, []column{
-		{title: "NAME", right: true, cell: textCell(func(i int) string { return names[i] })},
-		{title: "N", cell: textCell(strconv.Itoa)},
-	})
-	if err := p.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if want := "NAME  N\n作業  0\n  ab  1\n   e\u0301  2\n"; b.String() != want {
-		t.Errorf("%q; want %q", b.String(), want)
-	}
-}
-
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		45 * time.Second: "45s", 12 * time.Minute: "12m", 200 * time.Minute: "3h20m", 3 * time.Hour: "3h", 52 * time.Hour: "2d4h", -time.Second: "0s",

@@ -232,14 +232,15 @@ func (v *historyView) text(p *page) error {
 		total += add(s)
 	}
 	who := strings.ToUpper(map[bool]string{true: "account", false: "user"}[v.byAccount])
-	p.table(len(names), []column{
-		{title: who, right: true, cell: textCell(func(i int) string { return names[i] })},
-		{title: strings.ToUpper(v.unit()), right: true, cell: textCell(func(i int) string { return number(add(values[i]), 1) })},
-		{title: "PART", right: true, cell: textCell(func(i int) string { return number(100*add(values[i])/total, 1) + "%" })},
-		{title: "BY DAY", cell: func(i int, b []byte) []byte {
-			return append(b, p.paint(ansi(i), sparkline(values[i], max(10, width-36)))...)
-		}},
-	})
+	unit := strings.ToUpper(v.unit())
+	t := app.Table{
+		Header: []string{who, unit, "PART", "BY DAY"}, Right: []string{who, unit, "PART"},
+		Paint: func(i int, days string) string { return p.paint(ansi(i), days) },
+	}
+	for i, name := range names {
+		t.Add(name, number(add(values[i]), 1), number(100*add(values[i])/total, 1)+"%", sparkline(values[i], max(10, width-36)))
+	}
+	p.table(&t)
 	return nil
 }
 

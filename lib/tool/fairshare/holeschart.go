@@ -77,7 +77,7 @@ func (v *holesView) chart(p *page) {
 	}
 	left := 4
 	for _, r := range rows[:min(len(rows), maxChartRows)] {
-		left = min(max(left, displayWidth(r.label)), 24)
+		left = min(max(left, app.TextWidth(r.label)), 24)
 	}
 	width := p.width
 	if width == 0 {
@@ -92,10 +92,10 @@ func (v *holesView) chart(p *page) {
 			break
 		}
 		label := app.Sanitize(r.label)
-		if displayWidth(label) > left {
+		if app.TextWidth(label) > left {
 			label = label[:left-1] + locale.Symbols("…")
 		}
-		p.print(label + strings.Repeat(" ", max(0, left-displayWidth(label))) + "  ")
+		p.print(label + strings.Repeat(" ", max(0, left-app.TextWidth(label))) + "  ")
 		color, run := "", strings.Builder{}
 		flush := func() {
 			p.print(p.paint(color, run.String()))
@@ -120,7 +120,7 @@ func (v *holesView) chart(p *page) {
 	indent := strings.Repeat(" ", left+2)
 	used := 0
 	for _, l := range legend {
-		switch w := displayWidth(l.text); {
+		switch w := app.TextWidth(l.text); {
 		case used == 0, p.width > 0 && used+2+w > p.width:
 			if used > 0 {
 				p.print("\n")
@@ -191,7 +191,7 @@ func (v *holesView) axis(p *page, left int, slots, slot int64) {
 			text = locale.Symbols("│now")
 		}
 		p.print(text)
-		used = k + int64(displayWidth(text))
+		used = k + int64(app.TextWidth(text))
 	}
 	p.print("\n")
 }

@@ -287,7 +287,7 @@ func (v *holesView) text(p *page) error {
 			switch {
 			case o.request == nil:
 				p.prose("  ", what)
-			case p.width == 0 || displayWidth(what)+displayWidth(request)+4 <= p.width:
+			case p.width == 0 || app.TextWidth(what)+app.TextWidth(request)+4 <= p.width:
 				p.printf("  %s: %s\n", what, request)
 			default:
 				p.prose("  ", what+":")

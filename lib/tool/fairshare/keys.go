@@ -376,7 +376,7 @@ func (v *queueView) screenText(p *page) (done bool, err error) {
 	case s.log != "":
 		p.printf("%s\n", p.paint(bold, app.Sanitize(s.log)))
 		for _, line := range s.tail {
-			p.printf("%s\n", clipText(app.Sanitize(line), max(1, p.width)))
+			p.printf("%s\n", app.Cut(app.Sanitize(line), max(1, p.width)))
 		}
 	case s.details != nil:
 		var b bytes.Buffer

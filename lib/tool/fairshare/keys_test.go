@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/planner"
+	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
 // typist is a terminal on which keys are typed one after the other, each when the screen
@@ -72,7 +73,7 @@ func TestKeys(t *testing.T) {
 		select {
 		case s := <-out.drawn:
 			for line := range strings.Lines(s) {
-				if displayWidth(strings.TrimSuffix(line, "\n")) > 80 {
+				if app.TextWidth(strings.TrimSuffix(line, "\n")) > 80 {
 					t.Errorf("wider than the screen: %q", line)
 				}
 			}
@@ -207,7 +208,7 @@ func TestNarrow(t *testing.T) {
 				t.Fatal(err)
 			}
 			for line := range strings.Lines(b.String()) {
-				if line = strings.TrimSuffix(line, "\n"); displayWidth(line) > width || strings.Contains(line, "…") {
+				if line = strings.TrimSuffix(line, "\n"); app.TextWidth(line) > width || strings.Contains(line, "…") {
 					t.Errorf("%s at %d columns: %q", name, width, line)
 				}
 			}

@@ -118,27 +118,18 @@ func (v *limitsView) text(p *page) error {
 		p.line("", "Slurm does not report usage; only the limits are shown.")
 		p.print("\n")
 	}
-	cell := func(value func(r *planner.Bound) string) func(int, []byte) []byte {
-		return textCell(func(i int) string { return value(&v.Rows[i]) })
+	t := app.Table{
+		Header: []string{"LIMIT", "OF", "ALLOWED", "USED", "LEFT", "NOW"},
+		Right:  []string{"ALLOWED", "USED", "LEFT"}, Drop: []string{"USED"}, Whole: []string{"LIMIT", "OF"},
 	}
-	p.table(len(v.Rows), []column{
-		{title: "LIMIT", cell: cell(limitName)},
-		{title: "OF", cell: cell(func(r *planner.Bound) string { return r.String() })},
-		{title: "ALLOWED", right: true, cell: cell(func(r *planner.Bound) string { return limitAmount(r, r.Allowed) })},
-		{title: "USED", right: true, drop: 1, cell: cell(func(r *planner.Bound) string {
-			if !r.Known {
-				return "-"
-			}
-			return limitAmount(r, r.Used)
-		})},
-		{title: "LEFT", right: true, cell: cell(func(r *planner.Bound) string {
-			if !r.Known {
-				return "-"
-			}
-			return limitAmount(r, r.Left())
-		})},
-		{title: "NOW", cell: cell(limitState)},
-	})
+	for i := range v.Rows {
+		r, used, left := &v.Rows[i], "-", "-"
+		if r.Known {
+			used, left = limitAmount(r, r.Used), limitAmount(r, r.Left())
+		}
+		t.Add(limitName(r), r.String(), limitAmount(r, r.Allowed), used, left, limitState(r))
+	}
+	p.table(&t)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package fairshare
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"runtime"
@@ -29,8 +30,7 @@ type queueHeaderJSON struct {
 	Waiting      map[string]int `json:"waiting"`
 }
 
-// json writes one document, job by job and without reflection: there may be a
-// hundred thousand.
+// json writes one document, job by job: there may be a hundred thousand.
 func (v *queueView) json(w io.Writer) error {
 	header := queueHeaderJSON{
 		Time: v.at.Format(time.RFC3339), Cluster: v.config["ClusterName"], PriorityType: v.config["PriorityType"],
@@ -48,15 +48,20 @@ func (v *queueView) json(w io.Writer) error {
 	p.print(strings.TrimSuffix(string(text), "\n}"))
 	p.print(",\n  \"jobs\": [")
 	inOrder(len(v.rows), 1000, func(low, high int) []byte {
-		o := jsonObject{}
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
 		for n := low; n < high; n++ {
 			if n > 0 {
-				o.b = append(o.b, ',')
+				b.WriteByte(',')
 			}
-			o.b = append(o.b, "\n    "...)
-			v.jobJSON(&o, v.rows[n], len(v.ids) > 0)
+			b.WriteString("\n    ")
+			if e.Encode(v.jobJSON(v.rows[n])) == nil {
+				b.Truncate(b.Len() - 1) // the newline
+			} else {
+				b.WriteString("null") // a number that JSON cannot write
+			}
 		}
-		return o.b
+		return b.Bytes()
 	}, p.bytes)
 	p.print("\n  ]\n}\n")
 	return p.Flush()
@@ -78,125 +83,127 @@ func inOrder(n, step int, piece func(low, high int) []byte, write func([]byte)) 
 	}
 }
 
-// jobJSON writes a pending job in one partition.
-func (v *queueView) jobJSON(o *jsonObject, i int, compare bool) {
+// jobJSON is a pending job in one partition, for programs.
+type jobJSON struct {
+	JobID        string              `json:"job_id"`
+	Raw          int64               `json:"raw_job_id"`
+	Array        *int64              `json:"array_job_id"`
+	Tasks        *string             `json:"array_tasks"`
+	Count        int                 `json:"tasks"`
+	Het          *int64              `json:"het_job_id"`
+	HetOffset    *int64              `json:"het_job_offset"`
+	Name         string              `json:"name"`
+	User         string              `json:"user"`
+	Account      *string             `json:"account"`
+	QOS          *string             `json:"qos"`
+	Partition    string              `json:"partition"`
+	State        string              `json:"state"`
+	Rank         *int                `json:"rank"`
+	Priority     float64             `json:"priority"`
+	Set          bool                `json:"priority_set_by_admin"`
+	Sum          *float64            `json:"factors_sum"`
+	Factors      map[string]partJSON `json:"factors"`
+	Reason       string              `json:"reason"`
+	Plain        string              `json:"reason_plain"`
+	Advice       string              `json:"advice"`
+	Never        bool                `json:"never_starts_as_it_is"`
+	Submit       *string             `json:"submit_time"`
+	Eligible     *string             `json:"eligible_time"`
+	Start        *string             `json:"start_time"`
+	End          *string             `json:"end_time"`
+	PlannedNodes *string             `json:"planned_nodes"`
+	NodeList     *string             `json:"nodelist"`
+	Limit        *int64              `json:"time_limit_seconds"`
+	Nodes        int64               `json:"nodes"`
+	CPUs         int64               `json:"cpus"`
+	GPUs         float64             `json:"gpus"`
+	Memory       float64             `json:"memory_bytes"`
+	Reservation  *string             `json:"reservation"`
+	Dependency   *string             `json:"dependency"`
+	*comparedJSON
+}
+
+type partJSON struct {
+	Factor float64 `json:"factor"`
+	Weight float64 `json:"weight"`
+	Share  float64 `json:"share"`
+}
+
+// comparedJSON is what is said only of a job that was named.
+type comparedJSON struct {
+	Before     *string  `json:"before"`
+	AheadBy    *float64 `json:"before_ahead_by"`
+	LostMostIn *string  `json:"lost_most_in"`
+	StartsNow  *int64   `json:"starts_now_with_seconds"`
+	Obstacle   *string  `json:"obstacle"`
+}
+
+// jobJSON returns a pending job of the view.
+func (v *queueView) jobJSON(i int) jobJSON {
 	j := &v.jobs[i]
 	e := explain(j)
-	o.open()
-	o.text("job_id", j.Label)
-	o.number("raw_job_id", float64(j.ID))
-	if j.Tasks != "" {
-		o.number("array_job_id", float64(j.ArrayID))
-	} else {
-		o.null("array_job_id")
-	}
-	o.optional("array_tasks", j.Tasks)
-	o.number("tasks", float64(j.TaskCount()))
-	if j.HetID != 0 {
-		o.number("het_job_id", float64(j.HetID))
-		o.number("het_job_offset", float64(j.HetOffset))
-	} else {
-		o.null("het_job_id")
-		o.null("het_job_offset")
-	}
-	o.text("name", j.Name)
-	o.text("user", j.User)
-	o.optional("account", j.Account)
-	o.optional("qos", j.QOS)
-	o.text("partition", j.Partition)
-	o.text("state", j.State)
-	if v.ranks[i] > 0 {
-		o.number("rank", float64(v.ranks[i]))
-	} else {
-		o.null("rank")
-	}
-	v.priorityJSON(o, i)
-	o.text("reason", j.Reason)
-	o.text("reason_plain", e.Plain)
-	o.text("advice", e.Advice)
-	_, never := v.obstacle(i)
-	o.bool("never_starts_as_it_is", never)
-	o.stamp("submit_time", j.Submit)
-	o.stamp("eligible_time", j.Eligible)
-	o.stamp("start_time", j.Start)
-	o.stamp("end_time", j.End)
-	o.optional("planned_nodes", j.SchedNodes)
-	o.optional("nodelist", j.NodeList)
-	if s := seconds(j.Limit); s != nil {
-		o.number("time_limit_seconds", float64(*s))
-	} else {
-		o.null("time_limit_seconds")
-	}
-	o.number("nodes", float64(j.Nodes))
-	o.number("cpus", float64(j.CPUs))
-	o.number("gpus", j.GPUs())
-	o.number("memory_bytes", j.TRES["mem"]*(1<<20))
-	o.optional("reservation", j.Reservation)
-	o.optional("dependency", j.Dependency)
-	if compare {
-		v.beforeJSON(o, i)
-		if f, ok := v.fits[j.Partition]; ok {
-			o.number("starts_now_with_seconds", float64(f.minutes*60))
-		} else {
-			o.null("starts_now_with_seconds")
-		}
-		if text, _ := v.obstacle(i); text != "" {
-			o.text("obstacle", text)
-		} else {
-			o.null("obstacle")
-		}
-	}
-	o.close()
-}
-
-// priorityJSON writes where a priority comes from.
-func (v *queueView) priorityJSON(o *jsonObject, i int) {
 	prio, components := v.priorityOf(i), v.components(i)
-	set := direct(components, prio)
-	o.number("priority", prio)
-	o.bool("priority_set_by_admin", set)
-	if components == nil || set {
-		o.null("factors_sum")
-	} else {
-		o.number("factors_sum", priority.Sum(components))
+	row := jobJSON{
+		JobID: j.Label, Raw: int64(j.ID), Tasks: optional(j.Tasks), Count: j.TaskCount(),
+		Name: j.Name, User: j.User, Account: optional(j.Account),
+		QOS: optional(j.QOS), Partition: j.Partition, State: j.State, Priority: prio, Set: direct(components, prio),
+		Reason: j.Reason, Plain: e.Plain, Advice: e.Advice,
+		Submit: rfc3339(j.Submit), Eligible: rfc3339(j.Eligible), Start: rfc3339(j.Start), End: rfc3339(j.End),
+		PlannedNodes: optional(j.SchedNodes), NodeList: optional(j.NodeList), Limit: seconds(j.Limit),
+		Nodes: int64(j.Nodes), CPUs: int64(j.CPUs),
+		GPUs: j.GPUs(), Memory: j.TRES["mem"] * (1 << 20), Reservation: optional(j.Reservation), Dependency: optional(j.Dependency),
 	}
-	if components == nil {
-		o.null("factors")
-		return
+	var obstacle string
+	obstacle, row.Never = v.obstacle(i)
+	if rank := v.ranks[i]; rank > 0 {
+		row.Rank = &rank
 	}
-	o.key("factors")
-	o.open()
-	for _, part := range components {
-		o.key(part.Name)
-		o.open()
-		o.number("factor", part.Factor)
-		o.number("weight", part.Weight)
-		o.number("share", part.Share)
-		o.close()
+	if j.Tasks != "" {
+		array := int64(j.ArrayID)
+		row.Array = &array
 	}
-	o.close()
+	if j.HetID != 0 {
+		id, offset := int64(j.HetID), int64(j.HetOffset)
+		row.Het, row.HetOffset = &id, &offset
+	}
+	if components != nil {
+		row.Factors = make(map[string]partJSON, len(components))
+		for _, part := range components {
+			row.Factors[part.Name] = partJSON{part.Factor, part.Weight, part.Share}
+		}
+		if !row.Set {
+			sum := priority.Sum(components)
+			row.Sum = &sum
+		}
+	}
+	if len(v.ids) > 0 {
+		row.comparedJSON = v.comparedJSON(i)
+		row.Obstacle = optional(obstacle)
+	}
+	return row
 }
 
-// beforeJSON writes how a job compares with the one before it.
-func (v *queueView) beforeJSON(o *jsonObject, i int) {
-	other := -1
-	if v.ranks[i] > 0 {
-		other = v.predecessor(i)
+// comparedJSON compares a job with the one before it.
+func (v *queueView) comparedJSON(i int) *comparedJSON {
+	var c comparedJSON
+	if f, ok := v.fits[v.jobs[i].Partition]; ok {
+		fits := f.minutes * 60
+		c.StartsNow = &fits
 	}
+	if v.ranks[i] == 0 {
+		return &c
+	}
+	other := v.predecessor(i)
 	if other < 0 {
-		o.null("before")
-		o.null("before_ahead_by")
-		o.null("lost_most_in")
-		return
+		return &c
 	}
-	o.text("before", v.jobs[other].Label)
-	o.number("before_ahead_by", v.priorityOf(other)-v.priorityOf(i))
+	ahead := v.priorityOf(other) - v.priorityOf(i)
+	c.Before, c.AheadBy = &v.jobs[other].Label, &ahead
 	mine, theirs := v.components(i), v.components(other)
 	if lost := priority.Lost(mine, theirs); mine != nil && theirs != nil && lost[0].Lag > 0 {
-		o.text("lost_most_in", lost[0].Name)
-	} else {
-		o.null("lost_most_in")
+		c.LostMostIn = &lost[0].Name
 	}
+	return &c
 }
 
 const pendingHelp = "Pending jobs, each array task by itself, by partition, user and reason."

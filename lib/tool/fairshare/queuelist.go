@@ -8,18 +8,14 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/priority"
+	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// factorColumns are the addends of a priority as columns: title, and the parts
-// that belong in it.
-// The larger drop is, the sooner a narrow terminal goes without.
-var factorColumns = []struct {
-	title, name string
-	drop        int
-}{
-	{"AGE", "age", 12}, {"FAIRSHARE", "fairshare", 11}, {"JOBSIZE", "jobsize", 16}, {"PARTITION", "partition", 15},
-	{"QOS", "qos", 13}, {"ASSOC", "assoc", 17}, {"TRES", "tres", 14}, {"SITE", "site", 18}, {"NICE", "nice", 19},
+// factorColumns are the addends of a priority as columns: title, and the parts that belong in it.
+var factorColumns = []struct{ title, name string }{
+	{"AGE", "age"}, {"FAIR", "fairshare"}, {"SIZE", "jobsize"}, {"PART", "partition"}, {"QOS", "qos"},
+	{"ASSOC", "assoc"}, {"TRES", "tres"}, {"SITE", "site"}, {"NICE", "nice"},
 }
 
 const factorCount = 9
@@ -68,99 +64,73 @@ const wideEnough = 90
 
 // list writes the table of jobs.
 func (v *queueView) list(p *page) {
-	used := [factorCount]bool{}
-	starts := false
-	for _, i := range v.rows {
-		s := v.sharesOf(i)
-		for k, value := range s.value {
-			used[k] = used[k] || value != 0
-		}
-		starts = starts || v.jobs[i].Start > 0
+	t := app.Table{
+		Header: []string{" ", "RANK", "JOBID", "USER", "PARTITION", "PRIORITY"}, Right: []string{"RANK", "JOBID", "USER", "PRIORITY"},
+		OneLine: true,
+		Drop:    []string{"NICE", "SITE", "ASSOC", "SIZE", "PART", "TRES", "QOS", "AGE", "FAIR", "PRIORITY", "START", "PARTITION", "RANK"},
 	}
-	// Row 0 holds the weights, as sprio -w shows them.
+	weights := []string{"", "", "weights", "", "", ""}
+	for k, f := range factorColumns {
+		t.Header, t.Right, weights = append(t.Header, f.title), append(t.Right, f.title), append(weights, v.weightOf(k))
+	}
+	t.Header, weights = append(t.Header, "START", "WHY"), append(weights, "", "")
 	offset := 0
 	if v.factors.At != nil && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
 		offset = 1
+		t.Add(weights...) // as sprio -w shows them
 	}
-	job := func(row int) *slurm.Job {
-		if row < offset {
-			return nil
+	used, starts := [factorCount]bool{}, false
+	cells, why := make([]string, 0, len(t.Header)), v.reasons()
+	for _, i := range v.rows {
+		j, rank, mark := &v.jobs[i], "-", ""
+		if v.screen != nil && j.Label == v.screen.chosen {
+			mark = ">"
 		}
-		return &v.jobs[v.rows[row-offset]]
-	}
-	text := func(weights string, value func(*slurm.Job) string) func(int, []byte) []byte {
-		return func(row int, b []byte) []byte {
-			if j := job(row); j != nil {
-				return appendText(b, value(j))
-			}
-			return append(b, weights...)
+		if r := v.ranks[i]; r > 0 {
+			rank = strconv.Itoa(r)
 		}
+		cells = append(cells[:0], mark, rank, j.Label, j.User, j.Partition, strconv.FormatInt(int64(v.priorityOf(i)), 10))
+		s := v.sharesOf(i)
+		for k, value := range s.value {
+			used[k] = used[k] || value != 0
+			if s.known {
+				cells = append(cells, strconv.FormatInt(int64(value), 10))
+			} else {
+				cells = append(cells, "-")
+			}
+		}
+		starts = starts || j.Start > 0
+		t.Add(append(cells, shortTime(j.Start, v.at), why(j))...)
 	}
-	var columns []column
-	if v.screen != nil {
-		columns = append(columns, column{title: " ", cell: func(row int, b []byte) []byte {
-			if j := job(row); j != nil && j.Label == v.screen.chosen {
-				return append(b, '>')
-			}
-			return b
-		}})
+	if v.screen == nil {
+		t.Omit = append(t.Omit, " ")
 	}
-	columns = append(columns, []column{
-		{title: "RANK", right: true, drop: 2, cell: func(row int, b []byte) []byte {
-			if row < offset {
-				return b
-			}
-			if r := v.ranks[v.rows[row-offset]]; r > 0 {
-				return strconv.AppendInt(b, int64(r), 10)
-			}
-			return append(b, '-')
-		}},
-		{title: "JOBID", right: true, cell: text("weights", func(j *slurm.Job) string { return j.Label })},
-		{title: "USER", right: true, cell: text("", func(j *slurm.Job) string { return j.User })},
-		{title: "PARTITION", drop: 3, cell: text("", func(j *slurm.Job) string { return j.Partition })},
-		{title: "PRIORITY", right: true, drop: 5, cell: func(row int, b []byte) []byte {
-			if row < offset {
-				return b
-			}
-			return strconv.AppendInt(b, int64(v.priorityOf(v.rows[row-offset])), 10)
-		}},
-	}...)
-	short := map[string]string{"FAIRSHARE": "FAIR", "JOBSIZE": "SIZE", "PARTITION": "PART"}
 	for k, f := range factorColumns {
 		if !used[k] {
-			continue
+			t.Omit = append(t.Omit, f.title)
 		}
-		title := f.title
-		if s, ok := short[title]; ok {
-			title = s
+	}
+	if !starts {
+		t.Omit = append(t.Omit, "START")
+	}
+	t.Brief = func(row int) string {
+		if row < offset || !v.jobs[v.rows[row-offset]].Pending() {
+			return ""
 		}
-		columns = append(columns, column{title: title, right: true, drop: f.drop, cell: func(row int, b []byte) []byte {
-			if row < offset {
-				return append(b, v.weightOf(k)...)
-			}
-			s := v.sharesOf(v.rows[row-offset])
-			if !s.known {
-				return append(b, '-')
-			}
-			return strconv.AppendInt(b, int64(s.value[k]), 10)
-		}})
+		return v.jobs[v.rows[row-offset]].Brief()
 	}
-	if starts {
-		start := text("", func(j *slurm.Job) string { return shortTime(j.Start, v.at) })
-		columns = append(columns, column{title: "START", drop: 4, cell: start})
-	}
+	p.table(&t)
+	v.footnotes(p)
+}
+
+// reasons says why jobs wait, each reason explained once.
+func (v *queueView) reasons() func(*slurm.Job) string {
 	type reason struct {
 		code            string
 		reserved, named bool
 	}
 	why := map[reason]string{}
-	brief := func(row int) string {
-		if j := job(row); j != nil && j.Pending() {
-			return j.Brief()
-		}
-		return ""
-	}
-	columns = append(columns, column{title: "WHY", brief: brief, cell: text("", func(j *slurm.Job) string {
+	return func(j *slurm.Job) string {
 		if !j.Pending() {
 			return strings.ToLower(j.State)
 		}
@@ -171,11 +141,7 @@ func (v *queueView) list(p *page) {
 			why[of] = plain
 		}
 		return plain
-	})})
-	if p.table(len(v.rows)+offset, columns) > 0 {
-		p.line("", "columns hidden on this narrow terminal; fairshare jobs JOB shows all")
 	}
-	v.footnotes(p)
 }
 
 // footnotes say what the table cannot.

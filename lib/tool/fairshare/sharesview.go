@@ -119,12 +119,6 @@ func (v *sharesView) choose() {
 }
 
 func (v *sharesView) text(p *page) error {
-	var rows []int
-	for i, shown := range v.shown {
-		if shown {
-			rows = append(rows, i)
-		}
-	}
 	users := 0
 	for _, own := range v.own {
 		if own {
@@ -135,66 +129,56 @@ func (v *sharesView) text(p *page) error {
 		p.line("", "%s has no association on this cluster: jobs need an account", strings.Join(v.users, ", "))
 		return nil
 	}
-	row := func(i int) *slurm.Share { return &v.rows[rows[i]] }
-	text := func(value func(*slurm.Share) string) func(int, []byte) []byte {
-		return textCell(func(i int) string { return value(row(i)) })
+	bar := locale.Symbols("USED│SHARE")
+	t := app.Table{
+		Header: []string{"ASSOCIATION", "SHARES", "NORM", "USAGE", "EFFECTIVE", "LEVEL", "FACTOR", bar},
+		Right:  []string{"SHARES", "NORM", "USAGE", "EFFECTIVE", "LEVEL", "FACTOR"},
+		Drop:   []string{"NORM", "EFFECTIVE", "LEVEL", "SHARES"}, Whole: []string{"ASSOCIATION"},
 	}
-	columns := []column{
-		{title: "ASSOCIATION", cell: text(func(r *slurm.Share) string {
-			name := r.Account
-			if r.User != "" {
-				name = r.User
-			}
-			if r.Partition != "" {
-				name += " (" + r.Partition + ")"
-			}
-			return strings.Repeat("  ", r.Depth) + name
-		})},
-		{title: "SHARES", right: true, drop: 2, cell: text(func(r *slurm.Share) string {
-			if r.Depth == 0 {
-				return ""
-			}
-			return r.SharesText()
-		})},
-		{title: "NORM", right: true, drop: 9, cell: text(func(r *slurm.Share) string {
-			if r.Depth == 0 {
-				return ""
-			}
-			return number(r.NormShares, 4)
-		})},
-		{title: "USAGE", right: true, cell: text(func(r *slurm.Share) string { return number(r.RawUsage, 0) })},
-		{title: "EFFECTIVE", right: true, drop: 4, cell: text(func(r *slurm.Share) string { return number(r.EffectiveUsage, 4) })},
+	if !v.config.FairTree() {
+		t.Omit = []string{"LEVEL"}
 	}
-	if v.config.FairTree() {
-		columns = append(columns, column{title: "LEVEL", right: true, drop: 3, cell: text(func(r *slurm.Share) string {
-			if !r.HasLevelFS {
-				return ""
-			}
-			return number(r.LevelFS, 3)
-		})})
+	var rows []*slurm.Share
+	for i, shown := range v.shown {
+		if shown {
+			rows = append(rows, &v.rows[i])
+			t.Add(v.cells(&v.rows[i])...)
+		}
 	}
-	columns = append(columns,
-		column{title: "FACTOR", right: true, cell: text(func(r *slurm.Share) string {
-			if !r.HasFactor || r.User == "" && v.config.FairTree() {
-				return ""
-			}
-			return number(r.FairShare, 4)
-		})},
-		column{title: locale.Symbols("USED│SHARE"), cell: func(i int, b []byte) []byte {
-			r := row(i)
-			if r.Depth == 0 || r.Parent {
-				return b
-			}
-			color := green
-			if r.EffectiveUsage > r.NormShares {
-				color = red
-			}
-			return append(b, p.paint(color, shareBar(r.EffectiveUsage, r.NormShares, 12))...)
-		}},
-	)
-	p.table(len(rows), columns)
+	t.Paint = func(i int, bar string) string {
+		if rows[i].EffectiveUsage > rows[i].NormShares {
+			return p.paint(red, bar)
+		}
+		return p.paint(green, bar)
+	}
+	p.table(&t)
 	v.notes(p)
 	return nil
+}
+
+// cells are the row of an association.
+func (v *sharesView) cells(r *slurm.Share) []string {
+	name := or(r.User, r.Account)
+	if r.Partition != "" {
+		name += " (" + r.Partition + ")"
+	}
+	shares, norm, bar := r.SharesText(), number(r.NormShares, 4), shareBar(r.EffectiveUsage, r.NormShares, 12)
+	if r.Depth == 0 {
+		shares, norm = "", ""
+	}
+	if r.Depth == 0 || r.Parent {
+		bar = ""
+	}
+	level, factor := "", ""
+	if r.HasLevelFS {
+		level = number(r.LevelFS, 3)
+	}
+	if r.HasFactor && (r.User != "" || !v.config.FairTree()) {
+		factor = number(r.FairShare, 4)
+	}
+	return []string{
+		strings.Repeat("  ", r.Depth) + name, shares, norm, number(r.RawUsage, 0), number(r.EffectiveUsage, 4), level, factor, bar,
+	}
 }
 
 // notes says what the numbers mean for the requested users and accounts.

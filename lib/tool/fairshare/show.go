@@ -61,12 +61,7 @@ func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) er
 		p := newPage(w, width, color)
 		return errors.Join(v.text(p), p.Flush())
 	}
-	width := func() int {
-		if app.IsTerminal(stdout) {
-			return app.Width(stdout)
-		}
-		return 0
-	}
+	width := func() int { return app.Room(stdout) }
 	if !c.Bool("watch") {
 		return once(c.Context, true, stdout, width(), app.Color(stdout))
 	}

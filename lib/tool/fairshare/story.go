@@ -35,13 +35,14 @@ func (v *queueView) story(p *page) error {
 		return nil
 	}
 	p.print("\n")
-	p.table(len(v.rows), []column{
-		{title: "PARTITION", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].Partition })},
-		{title: "RANK", right: true, cell: textCell(func(i int) string { return v.rankText(v.rows[i]) })},
-		{title: "PRIORITY", right: true, cell: textCell(func(i int) string { return number(v.priorityOf(v.rows[i]), 0) })},
-		{title: "EXPECTED START", cell: textCell(func(i int) string { return v.startText(v.rows[i]) })},
-		{title: "ON", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].SchedNodes })},
-	})
+	t := app.Table{
+		Header: []string{"PARTITION", "RANK", "PRIORITY", "EXPECTED START", "ON"},
+		Right:  []string{"RANK", "PRIORITY"}, Whole: []string{"PARTITION", "EXPECTED START"},
+	}
+	for _, i := range v.rows {
+		t.Add(v.jobs[i].Partition, v.rankText(i), number(v.priorityOf(i), 0), v.startText(i), v.jobs[i].SchedNodes)
+	}
+	p.table(&t)
 	e := explain(j)
 	p.printf("\n%s\n", p.paint(bold, "why it waits:"))
 	p.line("  ", "%s (%s)", e.Plain, or(shortReason(j.Reason), "no reason"))
@@ -177,39 +178,25 @@ func (v *queueView) factorsOf(p *page, i int) {
 	for _, part := range shown {
 		largest = max(largest, part.Share)
 	}
-	simple := func(part priority.Part) bool { return part.Name == "site" || part.Name == "nice" }
-	p.table(len(shown)+1, []column{
-		{title: "  FACTOR", cell: func(r int, b []byte) []byte {
-			if r == len(shown) {
-				return append(b, "  sum"...)
+	t := app.Table{
+		Header: []string{"  FACTOR", "VALUE", "WEIGHT", "SHARE", ""},
+		Right:  []string{"VALUE", "WEIGHT", "SHARE"}, Drop: []string{"VALUE", "WEIGHT"},
+		Paint: func(row int, text string) string {
+			if row == len(shown) {
+				return text
 			}
-			return appendText(append(b, "  "...), partName(shown[r].Name))
-		}},
-		{title: "VALUE", right: true, drop: 2, cell: textCell(func(r int) string {
-			if r == len(shown) || simple(shown[r]) {
-				return ""
-			}
-			return number(shown[r].Factor, 4)
-		})},
-		{title: "WEIGHT", right: true, drop: 1, cell: textCell(func(r int) string {
-			if r == len(shown) || simple(shown[r]) {
-				return ""
-			}
-			return number(shown[r].Weight, 0)
-		})},
-		{title: "SHARE", right: true, cell: textCell(func(r int) string {
-			if r == len(shown) {
-				return number(priority.Sum(parts), 2)
-			}
-			return number(shown[r].Share, 2)
-		})},
-		{title: "", cell: func(r int, b []byte) []byte {
-			if r == len(shown) {
-				return append(b, "Slurm: "+number(prio, 0)...)
-			}
-			return append(b, p.paint(green, bar(shown[r].Share/largest, 20))...)
-		}},
-	})
+			return p.paint(green, text)
+		},
+	}
+	for _, part := range shown {
+		value, weight := number(part.Factor, 4), number(part.Weight, 0)
+		if part.Name == "site" || part.Name == "nice" {
+			value, weight = "", ""
+		}
+		t.Add("  "+partName(part.Name), value, weight, number(part.Share, 2), bar(part.Share/largest, 20))
+	}
+	t.Add("  sum", "", "", number(priority.Sum(parts), 2), "Slurm: "+number(prio, 0))
+	p.table(&t)
 	if f := v.factorsRow(i); prio > f.Priority {
 		p.line("  ", "here a priority only rises (PriorityFlags=INCR_ONLY): %s is from when the factors were higher", number(prio, 0))
 	}

@@ -6,14 +6,10 @@ import (
 	"io"
 	"math"
 	"regexp"
-	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"github.com/mattn/go-runewidth"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/locale"
@@ -59,7 +55,7 @@ func (p *page) prose(indent, text string) {
 	used := 0
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ' ' || r == '\n' || r == '\t' }) {
 		word = strings.ReplaceAll(word, noBreak, " ")
-		w := displayWidth(word)
+		w := app.TextWidth(word)
 		switch {
 		case used == 0:
 			p.print(indent)
@@ -96,204 +92,8 @@ func (p *page) paint(color, text string) string {
 	return color + text + plain
 }
 
-// column is a column of a table whose cells are made when they are needed, so
-// that a hundred thousand rows take no memory.
-type column struct {
-	title string
-	right bool
-	cell  func(row int, b []byte) []byte
-	// drop above 0 allows the column to be left out where the terminal is too
-	// narrow, the largest first.
-	drop int
-	// brief, of the last column, is what stands in a cell that would be cut.
-	brief func(row int) string
-}
-
-// roomForLast is what the last column of a table has at least, on a terminal.
-const roomForLast = 24
-
-// leastWords is what a column of words is cut to at most.
-const leastWords = 16
-
-// table writes rows in columns two blanks apart. On a terminal columns are left
-// out that do not fit, and the last one is cut where the line ends. It returns how
-// many were left out.
-func (p *page) table(rows int, columns []column) (dropped int) {
-	widths := make([]int, len(columns))
-	for i, c := range columns {
-		widths[i] = displayWidth(c.title)
-	}
-	var b []byte
-	for row := range rows {
-		for i, c := range columns {
-			last := i == len(columns)-1 && !c.right
-			if last && (p.width == 0 || widths[i] >= roomForLast) {
-				break
-			}
-			if b = c.cell(row, b[:0]); last && c.brief != nil && displayWidthBytes(b) > leastWords {
-				b = append(b[:0], c.brief(row)...)
-			}
-			if widths[i] = max(widths[i], displayWidthBytes(b)); last {
-				widths[i] = min(widths[i], roomForLast)
-			}
-		}
-	}
-	if p.width > 0 {
-		all := len(columns)
-		var excess int
-		columns, widths, excess = fitting(columns, widths, p.width)
-		dropped = all - len(columns)
-		if excess > 0 && p.width <= 100 {
-			p.blocks(rows, columns)
-			return dropped
-		}
-		narrow(columns, widths, excess)
-	}
-	var line []byte
-	write := func(cell func(i int, b []byte) []byte, brief func() string) {
-		line = line[:0]
-		used := 0
-		for i, c := range columns {
-			b = cell(i, b[:0])
-			w := displayWidthBytes(b)
-			last := i == len(columns)-1
-			if last && !c.right && p.width > 0 && used+w > p.width && w > 0 {
-				room := max(1, p.width-used)
-				if brief != nil {
-					b = appendText(b[:0], brief())
-				}
-				b = append(b[:0], runewidth.Truncate(string(b), room, locale.Symbols("…"))...)
-				w = displayWidthBytes(b)
-			} else if !last && !c.right && w > widths[i] {
-				b = append(b[:0], runewidth.Truncate(string(b), widths[i], locale.Symbols("…"))...)
-				w = displayWidthBytes(b)
-			}
-			pad := widths[i] - w
-			if c.right {
-				line = appendBlanks(line, pad)
-			}
-			line = append(line, b...)
-			if !c.right && !last {
-				line = appendBlanks(line, pad)
-			}
-			if !last {
-				line = append(line, "  "...)
-			}
-			used += widths[i] + 2
-		}
-		for len(line) > 0 && line[len(line)-1] == ' ' {
-			line = line[:len(line)-1]
-		}
-		p.bytes(line)
-		p.print("\n")
-	}
-	write(func(i int, b []byte) []byte { return append(b, columns[i].title...) }, nil)
-	for row := range rows {
-		var brief func() string
-		if f := columns[len(columns)-1].brief; f != nil {
-			brief = func() string { return f(row) }
-		}
-		write(func(i int, b []byte) []byte { return columns[i].cell(row, b) }, brief)
-	}
-	return dropped
-}
-
-// blocks writes a table that is too wide for the terminal: a line for each row, and below it
-// its cells.
-func (p *page) blocks(rows int, columns []column) {
-	for row := range rows {
-		var words []string
-		for i, c := range columns {
-			cell := strings.TrimRight(string(c.cell(row, nil)), " ")
-			if c.brief != nil {
-				cell = app.Sanitize(c.brief(row))
-			}
-			switch {
-			case i == 0 && cell != "" && cell[0] >= '0' && cell[0] <= '9': // a number alone says nothing
-				p.printf("%s %s\n", c.title, cell)
-			case i == 0:
-				p.printf("%s\n", cell)
-			case cell != "":
-				words = append(words, strings.TrimSpace(c.title+" "+strings.TrimSpace(cell)))
-			}
-		}
-		if len(words) > 0 {
-			p.print("  ")
-			used := 2
-			for i, word := range words {
-				if w := displayWidth(word); i > 0 && used+2+w > p.width {
-					p.print("\n  ")
-					used = 2
-				} else if i > 0 {
-					p.print("  ")
-					used += 2
-				}
-				p.print(word)
-				used += displayWidth(word)
-			}
-			p.print("\n")
-		}
-	}
-}
-
-// fitting leaves columns out until the others fit; excess is by how much they do not.
-func fitting(columns []column, widths []int, width int) (fit []column, of []int, excess int) {
-	columns, widths = slices.Clone(columns), slices.Clone(widths)
-	for {
-		used, worst := widths[len(widths)-1], -1
-		for i, c := range columns[:len(columns)-1] {
-			used += widths[i] + 2
-			if c.drop > 0 && (worst < 0 || c.drop > columns[worst].drop) {
-				worst = i
-			}
-		}
-		if used <= width || worst < 0 {
-			return columns, widths, max(0, used-width)
-		}
-		columns, widths = slices.Delete(columns, worst, worst+1), slices.Delete(widths, worst, worst+1)
-	}
-}
-
-// narrow takes what is too much from the widest columns of words.
-func narrow(columns []column, widths []int, excess int) {
-	for ; excess > 0; excess-- {
-		widest := -1
-		for i, c := range columns[:len(columns)-1] {
-			if !c.right && widths[i] > leastWords && (widest < 0 || widths[i] > widths[widest]) {
-				widest = i
-			}
-		}
-		if widest < 0 {
-			return
-		}
-		widths[widest]--
-	}
-}
-
-func appendBlanks(b []byte, n int) []byte {
-	for ; n > 0; n-- {
-		b = append(b, ' ')
-	}
-	return b
-}
-
-func displayWidth(s string) int {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return runewidth.StringWidth(s)
-		}
-	}
-	return len(s)
-}
-
-func displayWidthBytes(b []byte) int {
-	for _, c := range b {
-		if c >= utf8.RuneSelf {
-			return runewidth.StringWidth(string(b))
-		}
-	}
-	return len(b)
-}
+// table writes a table as wide as the page.
+func (p *page) table(t *app.Table) { _ = t.PrintWithin(p.out, p.width) } // the page tells errors
 
 // appendText appends text from outside, safe for a terminal.
 func appendText(b []byte, s string) []byte {
@@ -303,11 +103,6 @@ func appendText(b []byte, s string) []byte {
 		}
 	}
 	return append(b, s...)
-}
-
-// textCell is the cell of a column of texts.
-func textCell(value func(row int) string) func(int, []byte) []byte {
-	return func(row int, b []byte) []byte { return appendText(b, value(row)) }
 }
 
 // bar draws a part of a whole.
@@ -467,14 +262,14 @@ func few(names []string) string {
 // never broken within an argument.
 func (p *page) command(indent string, args []string) {
 	p.print(indent)
-	used := displayWidth(indent)
+	used := app.TextWidth(indent)
 	for i, arg := range args {
 		arg = app.Sanitize(arg)
-		w := displayWidth(arg)
+		w := app.TextWidth(arg)
 		switch {
 		case i > 0 && p.width > 0 && used+1+w+2 > p.width:
 			p.print(" \\\n" + indent)
-			used = displayWidth(indent)
+			used = app.TextWidth(indent)
 		case i > 0:
 			p.print(" ")
 			used++

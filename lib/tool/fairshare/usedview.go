@@ -196,7 +196,6 @@ func (v *usedView) text(p *page) error {
 		}
 		return nil
 	}
-	g := func(i int) *usedGroup { return &v.groups[i] }
 	first, gpus, several := "NAME", false, false
 	for i := range v.groups {
 		gpus = gpus || v.groups[i].sum.AllGPUSeconds > 0
@@ -205,33 +204,27 @@ func (v *usedView) text(p *page) error {
 	if len(v.ids) > 0 {
 		first = "JOB"
 	}
-	columns := []column{{title: first, cell: textCell(func(i int) string { return v.name(g(i)) })}}
-	if several {
-		columns = append(columns, column{title: "USER", drop: 2, cell: textCell(func(i int) string { return g(i).Runs[0].User })})
+	t := app.Table{
+		Header: []string{first, "USER", "RUNS", "CPU", "MEM", "GPU", "CPU h LOST", "GPU h LOST", "TIME"},
+		Right:  []string{"RUNS", "CPU", "MEM", "GPU", "CPU h LOST", "GPU h LOST"},
+		Drop:   []string{"RUNS", "USER", "CPU h LOST", "GPU h LOST"},
 	}
-	columns = append(columns,
-		column{title: "RUNS", right: true, drop: 3, cell: textCell(func(i int) string { return strconv.Itoa(g(i).sum.Runs) })},
-		column{title: "CPU", right: true, cell: textCell(func(i int) string { return part(g(i).sum.CPUUsed, g(i).sum.CPUSeconds) })},
-		column{title: "MEM", right: true, cell: textCell(func(i int) string { return part(g(i).sum.PeakMB, g(i).sum.MemMB) })})
-	if gpus {
-		columns = append(columns,
-			column{title: "GPU", right: true, cell: textCell(func(i int) string { return part(g(i).sum.GPUUsed, g(i).sum.GPUSeconds) })})
+	if !several {
+		t.Omit = append(t.Omit, "USER")
 	}
-	columns = append(columns,
-		column{title: "CPU h LOST", right: true, drop: 1, cell: textCell(func(i int) string { return hours(g(i).sum.WastedCPU) })})
-	if gpus {
-		columns = append(columns,
-			column{title: "GPU h LOST", right: true, drop: 1, cell: textCell(func(i int) string { return hours(g(i).sum.WastedGPU) })})
+	if !gpus {
+		t.Omit = append(t.Omit, "GPU", "GPU h LOST")
 	}
-	columns = append(columns, column{title: "TIME", cell: textCell(func(i int) string {
-		s := &g(i).sum
+	for i := range v.groups {
+		s := &v.groups[i].sum
 		text := span(s.Median)
 		if s.Longest > s.Median {
 			text += "-" + span(s.Longest)
 		}
-		return text + " of " + limitText(s.Largest)
-	})})
-	p.table(len(v.groups), columns)
+		t.Add(v.name(&v.groups[i]), v.groups[i].Runs[0].User, strconv.Itoa(s.Runs), part(s.CPUUsed, s.CPUSeconds), part(s.PeakMB, s.MemMB),
+			part(s.GPUUsed, s.GPUSeconds), hours(s.WastedCPU), hours(s.WastedGPU), text+" of "+limitText(s.Largest))
+	}
+	p.table(&t)
 	p.print("\n")
 	lost, lostGPU := 0.0, 0.0
 	for i := range v.groups {

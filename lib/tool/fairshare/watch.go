@@ -129,7 +129,7 @@ func (w *watcher) print(text string) {
 	last := w.now().Format("2006-01-02 15:04:05") + "  " + help
 	if w.screen != nil { // all of it is to be seen
 		if last = w.now().Format(time.TimeOnly) + " " + help; w.width() > 0 {
-			last = clipText(last, w.width())
+			last = app.Cut(last, w.width())
 		}
 	}
 	fmt.Fprintf(&b, "%s\x1b[K\n\x1b[J", last)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
@@ -111,21 +112,18 @@ func scoreTable(p *page, past []forecast.Scored) {
 		rows = append(rows, forecast.Score(past, m.value))
 	}
 	percent := func(part float64) string { return fmt.Sprintf("%.0f%%", 100*part) }
-	value := func(f func(forecast.Summary) string) func(int, []byte) []byte {
-		return textCell(func(i int) string {
-			if rows[i].Count == 0 {
-				return "-"
-			}
-			return f(rows[i])
-		})
+	t := app.Table{
+		Header: []string{"FORECAST", "COUNT", "MEDIAN ERROR", "WITHIN x2", "P90 ERROR"},
+		Right:  []string{"COUNT", "MEDIAN ERROR", "WITHIN x2", "P90 ERROR"},
 	}
-	p.table(len(rows), []column{
-		{title: "FORECAST", cell: textCell(func(i int) string { return methods[i].name })},
-		{title: "COUNT", right: true, cell: textCell(func(i int) string { return fmt.Sprint(rows[i].Count) })},
-		{title: "MEDIAN ERROR", right: true, cell: value(func(s forecast.Summary) string { return exact(s.Median) })},
-		{title: "WITHIN x2", right: true, cell: value(func(s forecast.Summary) string { return percent(s.WithinTwo) })},
-		{title: "P90 ERROR", right: true, cell: value(func(s forecast.Summary) string { return exact(s.P90) })},
-	})
+	for i, s := range rows {
+		median, within, p90 := "-", "-", "-"
+		if s.Count > 0 {
+			median, within, p90 = exact(s.Median), percent(s.WithinTwo), exact(s.P90)
+		}
+		t.Add(methods[i].name, strconv.Itoa(s.Count), median, within, p90)
+	}
+	p.table(&t)
 	p.line("", "%s of the starts were within the range given for 90%%", percent(rows[0].Coverage))
 }
 

@@ -135,11 +135,7 @@ func showWhen(ctx context.Context, a *planner.Asker, v *whenView, stdout io.Writ
 	if v.asJSON {
 		return v.json(stdout)
 	}
-	width := 0
-	if app.IsTerminal(stdout) {
-		width = app.Width(stdout)
-	}
-	p := newPage(stdout, width, app.Color(stdout))
+	p := newPage(stdout, app.Room(stdout), app.Color(stdout))
 	v.text(p)
 	return p.Flush()
 }

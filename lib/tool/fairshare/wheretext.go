@@ -21,11 +21,7 @@ func showWhere(ctx context.Context, a *planner.Asker, v *whereView, stdout io.Wr
 	if v.asJSON {
 		err = v.json(stdout)
 	} else {
-		width := 0
-		if app.IsTerminal(stdout) {
-			width = app.Width(stdout)
-		}
-		p := newPage(stdout, width, app.Color(stdout))
+		p := newPage(stdout, app.Room(stdout), app.Color(stdout))
 		v.text(p)
 		err = p.Flush()
 	}
@@ -37,48 +33,31 @@ func showWhere(ctx context.Context, a *planner.Asker, v *whereView, stdout io.Wr
 
 func (v *whereView) text(p *page) {
 	rows := v.merged()
-	row := func(value func(answer) string) func(int, []byte) []byte {
-		return textCell(func(i int) string { return value(rows[i]) })
+	t := app.Table{
+		Header: []string{"START", "EXPECTED", "PARTITION", "QOS", "IN LINE", "NODES", "NOTE"},
+		Right:  []string{"IN LINE"}, Drop: []string{"IN LINE", "NODES"}, Whole: []string{"START", "EXPECTED", "PARTITION", "QOS"},
 	}
-	columns := []column{
-		{title: "START", cell: row(func(r answer) string {
-			switch {
-			case r.refusal != "":
-				return "refused"
-			case v.now(r.start):
-				return "now"
-			case r.start == 0:
-				return "unknown"
-			}
-			return when(r.start, v.at)
-		})},
-		{title: "EXPECTED", cell: row(func(r answer) string {
-			if r.expected == 0 {
-				return ""
-			}
-			return when(r.expected, v.at)
-		})},
-		{title: "PARTITION", cell: row(func(r answer) string { return r.partition })},
-		{title: "QOS", cell: row(func(r answer) string { return or(r.qos, "default") })},
-		{title: "IN LINE", right: true, drop: 2, cell: row(func(r answer) string { return fmt.Sprint(r.ahead) })},
-		{title: "NODES", drop: 1, cell: row(func(r answer) string { return r.nodes })},
-		{title: "NOTE", cell: row(func(r answer) string {
-			switch {
-			case r.refusal != "":
-				return r.refusal
-			case r.note != "":
-				return r.note
-			case r.preemptible:
-				return "preemptible (" + strings.ToLower(r.preemptMode) + ")"
-			}
-			return ""
-		})},
+	for _, r := range rows {
+		start, expected, note := when(r.start, v.at), "", or(r.refusal, r.note)
+		switch {
+		case r.refusal != "":
+			start = "refused"
+		case v.now(r.start):
+			start = "now"
+		}
+		if r.expected != 0 {
+			expected = when(r.expected, v.at)
+		}
+		if note == "" && r.preemptible {
+			note = "preemptible (" + strings.ToLower(r.preemptMode) + ")"
+		}
+		t.Add(start, expected, r.partition, or(r.qos, "default"), fmt.Sprint(r.ahead), r.nodes, note)
 	}
 	learned := slices.ContainsFunc(rows, func(r answer) bool { return r.expected > 0 })
 	if !learned {
-		columns = slices.DeleteFunc(columns, func(c column) bool { return c.title == "EXPECTED" })
+		t.Omit = []string{"EXPECTED"}
 	}
-	p.table(len(rows), columns)
+	p.table(&t)
 	p.print("\n")
 	if partitions, qos := v.combination(); len(partitions) > 0 {
 		with := ""

@@ -173,16 +173,15 @@ func amount(number string) string {
 
 func nodeTable(w io.Writer, s *scheduler.Status) error {
 	t := app.Table{
-		Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"},
-		Right:  []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"},
+		Header: []string{"NODE", "STATE", "CPUS", "FREE", "GPUS", "RUNNING", "QUEUED", "DONE", "LOST", "FREE OF ITS RESOURCES"},
+		Right:  []string{"CPUS", "FREE", "GPUS", "RUNNING", "QUEUED", "DONE", "LOST"}, Drop: []string{"GPUS"},
 	}
-	if slices.ContainsFunc(s.Nodes, func(n core.NodeStatus) bool { return len(n.Resources) > 0 }) {
-		t.Header = append(t.Header, "free of its resources")
+	if !slices.ContainsFunc(s.Nodes, func(n core.NodeStatus) bool { return len(n.Resources) > 0 }) {
+		t.Omit = []string{"FREE OF ITS RESOURCES"}
 	}
 	for _, n := range s.Nodes {
-		row := []string{n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs),
-			strconv.Itoa(n.Running), strconv.Itoa(n.Queued), strconv.FormatInt(n.Done, 10), strconv.FormatInt(n.Lost, 10)}
-		t.Add(append(row, freeOf(n.Resources))[:len(t.Header)]...)
+		t.Add(n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs), strconv.Itoa(n.Running),
+			strconv.Itoa(n.Queued), strconv.FormatInt(n.Done, 10), strconv.FormatInt(n.Lost, 10), freeOf(n.Resources))
 	}
 	return t.Print(w)
 }
@@ -203,34 +202,27 @@ func ctlList(c *cli.Context) error {
 		return nil
 	}
 	t := app.Table{
-		Header: []string{"task", "id", "state", "node", "pid", "time", "reason", "command"},
-		Right:  []int{0, 4, 5}, Drop: []string{"pid", "id"}, OneLine: true,
+		Header: []string{"TASK", "ID", "STATE", "NODE", "PID", "TIME", "REASON", "VARIANT", "COMMAND", "NEEDS"},
+		Right:  []string{"TASK", "PID", "TIME"}, Drop: []string{"PID", "ID"}, OneLine: true,
 	}
-	chosen := slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Variant > 0 })
-	if chosen {
-		t.Header = append(t.Header[:7:7], "variant", "command")
+	if !slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Variant > 0 }) {
+		t.Omit = append(t.Omit, "VARIANT")
 	}
-	needs := slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Need != pool.Need{CPUs: 1}.String() })
-	if needs {
-		t.Header = append(t.Header, "needs")
+	if !slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Need != pool.Need{CPUs: 1}.String() }) {
+		t.Omit = append(t.Omit, "NEEDS")
 	}
 	for _, x := range a.Tasks {
-		pid, at := "", ""
+		pid, at, variant := "", "", ""
 		if x.PID > 0 {
 			pid = strconv.Itoa(x.PID)
 		}
 		if x.Seconds > 0 {
 			at = seconds(x.Seconds)
 		}
-		row := []string{strconv.FormatInt(x.Seq, 10), x.ID, x.State, x.Node, pid, at, x.Reason}
-		if chosen {
-			variant := ""
-			if x.Variant > 0 {
-				variant = fmt.Sprintf("%d: %s", x.Variant, x.Need)
-			}
-			row = append(row, variant)
+		if x.Variant > 0 {
+			variant = fmt.Sprintf("%d: %s", x.Variant, x.Need)
 		}
-		t.Add(append(row, x.Command, x.Need)[:len(t.Header)]...)
+		t.Add(strconv.FormatInt(x.Seq, 10), x.ID, x.State, x.Node, pid, at, x.Reason, variant, x.Command, x.Need)
 	}
 	return t.Print(c.App.Writer)
 }

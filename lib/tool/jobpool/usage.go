@@ -63,7 +63,7 @@ func usageText(w io.Writer, u *journal.Usage) error {
 	if len(rows) > 1 {
 		rows = append(slices.Clone(rows), total(u))
 	}
-	t := app.Table{Header: []string{"node", "tasks at a time", "most", "ended"}, Right: []int{2, 3}}
+	t := app.Table{Header: []string{"NODE", "TASKS AT A TIME", "MOST", "ENDED"}, Right: []string{"MOST", "ENDED"}}
 	for _, n := range rows {
 		t.Add(n.Node, bars(n.Mean, peak(n)), number(peak(n)), strconv.FormatInt(n.Tasks, 10))
 	}

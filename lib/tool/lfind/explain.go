@@ -88,26 +88,20 @@ func (s *session) explain(c *cli.Context) error {
 
 func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *launcher.Answer) error {
 	t := app.Table{
-		Header: []string{"launcher", "partition", "qos", "account", "nodes", "has", "match", "why"},
-		Drop:   []string{"has", "nodes"},
+		Header: []string{"ALT", "LAUNCHER", "PARTITION", "QOS", "ACCOUNT", "NODES", "HAS", "MATCH", "WHY"},
+		Right:  []string{"ALT"}, Drop: []string{"HAS", "NODES"},
 	}
-	if alternatives {
-		t.Header = append([]string{"alt"}, t.Header...)
-		t.Right = []int{0}
+	if !alternatives {
+		t.Omit = []string{"ALT"}
 	}
 	for _, row := range rows {
 		why := make([]string, len(row.Reasons))
 		for i, r := range row.Reasons {
 			why[i] = r.Text
 		}
-		cells := []string{
+		t.Add(strconv.Itoa(row.Alternative+1),
 			row.Launcher, dash(row.Partition), byDefault(row, "qos", row.QOS), byDefault(row, "account", row.Account),
-			dash(shorten(row.Nodes())), dash(row.Has()), string(row.Verdict), strings.Join(why, "; "),
-		}
-		if alternatives {
-			cells = append([]string{strconv.Itoa(row.Alternative + 1)}, cells...)
-		}
-		t.Add(cells...)
+			dash(shorten(row.Nodes())), dash(row.Has()), string(row.Verdict), strings.Join(why, "; "))
 	}
 	if err := t.Print(s.stdout); err != nil {
 		return err
@@ -211,8 +205,8 @@ func (s *session) list(c *cli.Context) error {
 		err = app.PrintJSON(s.stdout, all)
 	} else {
 		t := app.Table{
-			Header: []string{"launcher", "kind", "weight", "tags", "connector", "partitions", "has", "line"},
-			Right:  []int{2, 7}, Drop: []string{"connector", "weight"},
+			Header: []string{"LAUNCHER", "KIND", "WEIGHT", "TAGS", "CONNECTOR", "PARTITIONS", "HAS", "LINE"},
+			Right:  []string{"WEIGHT", "LINE"}, Drop: []string{"CONNECTOR", "WEIGHT"},
 		}
 		for _, d := range all {
 			has := d.Has

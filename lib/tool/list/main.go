@@ -151,7 +151,7 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	case c.Bool("names"):
 		err = printNames(out, found)
 	case c.Bool("groups"):
-		err = groups(found).PrintWithin(out, l.stdout)
+		err = groups(found).PrintWithin(out, app.Room(l.stdout))
 	case c.Bool("json"):
 		err = l.json(out, found)
 	case c.IsSet("table"):
@@ -159,9 +159,9 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	case c.IsSet("artifacts"):
 		err = l.artifacts(c.String("artifacts"), out, found)
 	case c.Bool("long"):
-		err = long(found).PrintWithin(out, l.stdout)
+		err = long(found).PrintWithin(out, app.Room(l.stdout))
 	default:
-		err = short(found, all, clock.Now()).PrintWithin(out, l.stdout)
+		err = short(found, all, clock.Now()).PrintWithin(out, app.Room(l.stdout))
 		if len(found) > 1 {
 			summary = tasklist.CountOf(found).String() + "\n"
 		}
@@ -213,39 +213,20 @@ func printNames(out *bufio.Writer, found []spool.Summary) error {
 
 // short is the table that fits into 80 columns.
 func short(found, all []spool.Summary, now time.Time) *app.Table {
-	grouped := slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Group != found[0].Group })
-	tries := slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Attempt > 1 })
-	header := []string{"task", "name"}
-	if grouped {
-		header = append(header, "group")
-	}
-	header = append(header, "state")
-	if tries {
-		header = append(header, "try")
-	}
 	t := &app.Table{
-		Header: append(header, "age", "time", "reason"), Drop: []string{"age", "try", "time"},
-		Whole: []string{"task", "state"}, OneLine: true,
+		Header: []string{"TASK", "NAME", "GROUP", "STATE", "TRY", "AGE", "TIME", "REASON"}, Drop: []string{"AGE", "TRY", "TIME"},
+		Whole: []string{"TASK", "STATE"}, OneLine: true,
 	}
-	if len(found) == 0 {
-		return t
+	if !slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Group != found[0].Group }) {
+		t.Omit = append(t.Omit, "GROUP")
+	}
+	if !slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Attempt > 1 }) {
+		t.Omit = append(t.Omit, "TRY")
 	}
 	waits := names{all: all}
-	t.Each = func(yield func([]string) bool) {
-		cells := make([]string, 0, len(t.Header))
-		for _, s := range found {
-			cells = append(cells[:0], tasklist.Short(s.ID), task.Clean(s.Slug))
-			if grouped {
-				cells = append(cells, s.Group)
-			}
-			cells = append(cells, string(s.State))
-			if tries {
-				cells = append(cells, strconv.Itoa(s.Attempt))
-			}
-			if cells = append(cells, brief(now.Sub(s.Created)), brief(ran(s, now)), waits.reason(s)); !yield(cells) {
-				return
-			}
-		}
+	for _, s := range found {
+		t.Add(tasklist.Short(s.ID), task.Clean(s.Slug), s.Group, string(s.State), strconv.Itoa(s.Attempt),
+			brief(now.Sub(s.Created)), brief(ran(s, now)), waits.reason(s))
 	}
 	return t
 }
@@ -312,8 +293,8 @@ func twoUnits(n int64, unit byte, part int64, of byte) string {
 
 // long is the table with all that a listing knows.
 func long(found []spool.Summary) *app.Table {
-	t := &app.Table{Header: []string{"task", "name", "state", "group", "try", "submitted", "started", "ended", "exit", "reason"},
-		Drop: []string{"started", "try", "exit", "group", "ended", "submitted"}, Whole: []string{"task"}}
+	t := &app.Table{Header: []string{"TASK", "NAME", "STATE", "GROUP", "TRY", "SUBMITTED", "STARTED", "ENDED", "EXIT", "REASON"},
+		Drop: []string{"STARTED", "TRY", "EXIT", "GROUP", "ENDED", "SUBMITTED"}, Whole: []string{"TASK"}}
 	for _, s := range found {
 		exit := "-"
 		if s.State == task.Completed || s.State == task.Failed {
@@ -356,13 +337,14 @@ func groups(found []spool.Summary) *app.Table {
 	if all.By[task.Stopping] > 0 {
 		states = slices.Insert(states, 2, task.Stopping)
 	}
-	t := &app.Table{Header: []string{"group", "tasks"}, Right: []int{1}}
-	for i, s := range states {
-		t.Header, t.Right = append(t.Header, string(s)), append(t.Right, i+2)
+	t := &app.Table{Header: []string{"GROUP", "TASKS"}, Right: []string{"TASKS"}}
+	name := func(s task.State) string { return strings.ToUpper(string(s)) }
+	for _, s := range states {
+		t.Header, t.Right = append(t.Header, name(s)), append(t.Right, name(s))
 	}
 	for _, s := range []task.State{task.Stopped, task.Error, task.Running, task.Pending, task.Failed, task.Completed} {
 		if all.By[s] == 0 { // a state that no task is in
-			t.Drop = append(t.Drop, string(s))
+			t.Drop = append(t.Drop, name(s))
 		}
 	}
 	for _, g := range order {

@@ -109,8 +109,8 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 		}
 	} else {
 		t := app.Table{
-			Header: []string{"offer", "machine", "gpu", "$/hour", "expected $", "reliability", "location"},
-			Right:  []int{0, 1, 3, 4, 5}, Drop: []string{"machine"},
+			Header: []string{"OFFER", "MACHINE", "GPU", "$/HOUR", "EXPECTED $", "RELIABILITY", "LOCATION"},
+			Right:  []string{"OFFER", "MACHINE", "$/HOUR", "EXPECTED $", "RELIABILITY"}, Drop: []string{"MACHINE"},
 		}
 		for _, o := range rows {
 			gpu := o.GPU
@@ -142,7 +142,7 @@ func explain(c *cli.Context, r *rented.Runner, stdout io.Writer) error {
 	if c.Bool("json") {
 		return app.PrintJSON(stdout, e)
 	}
-	t := app.Table{Header: []string{"filter", "removes", "alone"}, Right: []int{1, 2}}
+	t := app.Table{Header: []string{"FILTER", "REMOVES", "ALONE"}, Right: []string{"REMOVES", "ALONE"}}
 	for _, n := range e.Filters {
 		t.Add(n.Filter, fmt.Sprint(n.Removes), fmt.Sprint(n.Alone))
 	}

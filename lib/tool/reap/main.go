@@ -206,8 +206,8 @@ func show(rows []row, asJSON bool, stdout io.Writer) error {
 	}
 	// What is needed to decide comes first: the label alone is wider than half a terminal.
 	t := app.Table{
-		Header: []string{"instance", "status", "$/hour", "age", "destroyed", "why", "label"},
-		Right:  []int{0, 2, 3}, Drop: []string{"status", "age"},
+		Header: []string{"INSTANCE", "STATUS", "$/HOUR", "AGE", "DESTROYED", "WHY", "LABEL"},
+		Right:  []string{"INSTANCE", "$/HOUR", "AGE"}, Drop: []string{"STATUS", "AGE"},
 	}
 	left, price := 0, 0.0
 	for _, i := range rows {
@@ -242,7 +242,7 @@ type billed struct {
 // showBills shows estimates and bills side by side.
 func showBills(list []rented.Bill, asJSON bool, stdout io.Writer) error {
 	rows := []billed{}
-	t := app.Table{Header: []string{"task", "attempt", "state", "instances", "estimated $", "billed $"}, Right: []int{1, 3, 4, 5}}
+	t := app.Table{Header: []string{"TASK", "ATTEMPT", "STATE", "INSTANCES", "ESTIMATED $", "BILLED $"}, Right: []string{"ATTEMPT", "INSTANCES", "ESTIMATED $", "BILLED $"}}
 	estimated, total, missing := 0.0, 0.0, 0
 	for _, b := range list {
 		state, cell := string(b.State), "-"

@@ -222,7 +222,7 @@ func (r *report) print(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return app.PrintJSON(w, r)
 	}
-	checks := app.Table{Header: []string{"check", "result", "detail"}}
+	checks := app.Table{Header: []string{"CHECK", "RESULT", "DETAIL"}}
 	for _, c := range r.Checks {
 		result := "ok"
 		switch {
@@ -243,7 +243,7 @@ func (r *report) print(w io.Writer, asJSON bool) error {
 	if len(r.Tasks) == 0 {
 		return nil
 	}
-	tasks := app.Table{Header: []string{"task", "slug", "job", "state", "reason"}, Whole: []string{"task"}}
+	tasks := app.Table{Header: []string{"TASK", "SLUG", "JOB", "STATE", "REASON"}, Whole: []string{"TASK"}}
 	for _, t := range r.Tasks {
 		tasks.Add(t.ID, t.Slug, t.Job, t.State, t.Reason)
 	}

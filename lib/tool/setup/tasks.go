@@ -26,8 +26,8 @@ func tasks(c *cli.Context, stdout, stderr io.Writer) error {
 		return app.PrintJSON(stdout, view)
 	}
 	table := app.Table{
-		Header: []string{"task", "name", "state", "job", "node", "since", "attempts", "last error"},
-		Whole:  []string{"task"}, Drop: []string{"attempts", "node"},
+		Header: []string{"TASK", "NAME", "STATE", "JOB", "NODE", "SINCE", "ATTEMPTS", "LAST ERROR"},
+		Whole:  []string{"TASK"}, Drop: []string{"ATTEMPTS", "NODE"},
 	}
 	for _, t := range view.Tasks {
 		since := ""
