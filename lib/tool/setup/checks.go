@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -32,6 +33,7 @@ type finding struct {
 	Hint   string `json:"hint,omitempty"`
 	// Warning says that the agent still works, but not for all tasks.
 	Warning bool `json:"warning,omitempty"`
+	silent  bool // what it asks has not answered
 }
 
 // program is a program that an agent needs, with its least version.
@@ -97,6 +99,7 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 	limit := programTime
 	if p.slurm {
 		limit = slurmTime
+		defer progress.Wait(ctx, "Slurm: "+p.name)()
 	}
 	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: limit})
 	text, _, _ := strings.Cut(strings.TrimSpace(string(result.Stdout)), "\n")
@@ -110,6 +113,7 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 			check.Detail = "program not found: tasks with " + p.without + " cannot run"
 		}
 	case err != nil && p.slurm:
+		check.silent = errors.As(err, new(*command.TimeoutError))
 		check.Detail, check.Hint = err.Error(), "Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"
 		if conf := os.Getenv("SLURM_CONF"); conf != "" {
 			check.Hint = fmt.Sprintf("Slurm's programs need a valid slurm.conf: SLURM_CONF is %q", conf)

@@ -127,8 +127,11 @@ func failures(checks []finding) error {
 	var errs []error
 	for _, check := range checks {
 		if !check.OK {
-			detail := strings.TrimPrefix(check.Detail, check.Name+": ")
-			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, detail), check.Hint))
+			kind, detail := fault.Usage, strings.TrimPrefix(check.Detail, check.Name+": ")
+			if check.silent {
+				kind = fault.Unavailable
+			}
+			errs = append(errs, fault.Hint(fault.Errorf(kind, "%s: %s", check.Name, detail), check.Hint))
 		}
 	}
 	return errors.Join(errs...)
