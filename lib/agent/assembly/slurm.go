@@ -59,7 +59,7 @@ func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner
 func (m *slurmMode) refused(ctx context.Context, n runner.Needs) string {
 	options, err := m.runner.Options(ctx, n)
 	if err != nil {
-		return err.Error()
+		return fault.Text(err)
 	}
 	refused := sync.OnceValue(func() string { return launcher.Refused(ctx, options) })
 	once, _ := m.refusals.LoadOrStore(strings.Join(options.Args(), "\x00"), refused)

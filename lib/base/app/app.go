@@ -119,7 +119,7 @@ func Report(stderr io.Writer, tool string, err error) {
 		return
 	}
 	var text strings.Builder // a message and its hint are one write: another process may write to the same place, or read it
-	for line := range strings.SplitSeq(strings.TrimRight(err.Error(), "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimRight(fault.Text(err), "\n"), "\n") {
 		fmt.Fprintf(&text, "%s: %s\n", tool, Sanitize(line))
 	}
 	if hint := fault.HintOf(err); hint != "" {

@@ -152,7 +152,7 @@ func (r *report) checkLocal(ctx context.Context, cfg config.Config) {
 func (r *report) check(what, detail string, err error) {
 	c := finding{Name: what, OK: err == nil, Detail: detail}
 	if err != nil {
-		c.Detail, c.Hint = err.Error(), fault.HintOf(err)
+		c.Detail, c.Hint = fault.Text(err), fault.HintOf(err)
 	}
 	r.Checks = append(r.Checks, c)
 }
