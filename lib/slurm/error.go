@@ -64,10 +64,10 @@ func newError(name string, err error) error {
 		e.Failure = NotInstalled
 	}
 	var told error = e
-	switch {
-	case e.Failure == NoDatabase:
+	switch e.Failure {
+	case NoDatabase:
 		told = fault.Hint(e, "Slurm's database (slurmdbd) does not answer; the controller can work without it for a while")
-	case e.Failure == NoAnswer:
+	case NoAnswer:
 		told = fault.Hint(e, `check Slurm's controller with "scontrol ping"`)
 	}
 	return fault.Wrap(fault.Unavailable, told)

@@ -70,7 +70,7 @@ func words(err error) (string, bool) {
 		if e.Func == "ParseBool" {
 			return fmt.Sprintf("%q is neither true nor false", e.Num), true
 		}
-		return fmt.Sprintf("%q is not a number", e.Num), true
+		return fmt.Sprintf("%q: expected a number", e.Num), true
 	case *net.DNSError:
 		if e.IsNotFound {
 			return fmt.Sprintf("no host is called %q", e.Name), true
@@ -109,7 +109,7 @@ func words(err error) (string, bool) {
 			return known.text, true
 		}
 	}
-	if late, ok := err.(interface{ Timeout() bool }); ok && errors.Unwrap(err) == nil && late.Timeout() { //nolint:errorlint // as above
+	if late, ok := err.(interface{ Timeout() bool }); ok && errors.Unwrap(err) == nil && late.Timeout() {
 		return "no answer in time", true
 	}
 	return "", false

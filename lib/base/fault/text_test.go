@@ -49,7 +49,7 @@ func TestText(t *testing.T) {
 	away := listener.Addr().String()
 	listener.Close()
 	_, refused := net.Dial("tcp", away)
-	_, notServed := http.Get("http://" + away + "/?key=secret") //nolint:bodyclose,noctx // there is none
+	_, notServed := http.Get("http://" + away + "/?key=secret")
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestText(t *testing.T) {
 	}
 	_, slow := open.Read(make([]byte, 1))
 	client := http.Client{Timeout: 20 * time.Millisecond}
-	_, late := client.Get("http://" + silent.Addr().String()) //nolint:bodyclose,noctx // there is none
+	_, late := client.Get("http://" + silent.Addr().String())
 	missing := exec.Command("no-such-program").Run()
 	_, absent := os.Open("/no/such/file")
 
@@ -83,7 +83,7 @@ func TestText(t *testing.T) {
 		{unmarshal(`{"tag": x}`), `not JSON: unexpected 'x' at byte 9`},
 		{unmarshal(`{"tag": `), `not JSON: it ends too early`},
 		{unmarshal(``), `not JSON: it ends too early`},
-		{atoi("x"), `"x" is not a number`},
+		{atoi("x"), `"x": expected a number`},
 		{atoi("99999999999999999999"), `"99999999999999999999" is too large or too small`},
 		{context.DeadlineExceeded, `no answer in time`},
 		{os.ErrDeadlineExceeded, `no answer in time`},
@@ -103,7 +103,7 @@ func TestText(t *testing.T) {
 		{Hint(Errorf(Usage, "file EOF: %w", io.EOF), "x"), `file EOF: it ends too early`},
 		{Exit(3, fmt.Errorf("a (%w) b", context.DeadlineExceeded)), `a (no answer in time) b`},
 		{errors.Join(io.EOF, errors.New("EOF?"), io.EOF), "it ends too early\nEOF?\nit ends too early"},
-		{fmt.Errorf("%w: %w", atoi("x"), atoi("y")), `"x" is not a number: "y" is not a number`},
+		{fmt.Errorf("%w: %w", atoi("x"), atoi("y")), `"x": expected a number: "y": expected a number`},
 		{absent, "open /no/such/file: no such file or directory"},
 		{errors.New("as it is: EOF"), "as it is: EOF"},
 	} {
