@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
@@ -149,11 +150,11 @@ func (r Record) changedBy(c need.Change) (changed []string, why string) {
 		case name == "exclude":
 			before, err := hostlist.Expand(strings.TrimPrefix(changed[at], name+"="))
 			if err != nil {
-				return nil, err.Error()
+				return nil, fault.Text(err)
 			}
 			now, err := hostlist.Expand(value)
 			if err != nil {
-				return nil, err.Error()
+				return nil, fault.Text(err)
 			}
 			all := append(before, now...)
 			slices.Sort(all)

@@ -87,7 +87,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	}
 	switch {
 	case forgotten(err):
-		return a.outcome("unknown", record, err.Error()), a.abandon(d, record)
+		return a.outcome("unknown", record, fault.Text(err)), a.abandon(d, record)
 	case errors.Is(err, queue.ErrBroken):
 		return a.fail(ctx, d, record, err)
 	case err != nil:
@@ -123,7 +123,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return a.fail(ctx, d, record, own)
 	}
 	if errors.Is(err, runner.ErrLater) {
-		return a.outcome("deferred", record, err.Error()), nil
+		return a.outcome("deferred", record, fault.Text(err)), nil
 	}
 	if err != nil {
 		return task.Outcome{}, err
@@ -148,15 +148,15 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return a.fail(ctx, d, record, err)
 	case record.needs().Own() && errors.Is(err, runner.ErrUnmet):
 		record.Tries = min(record.Tries+1, unmetTries)
-		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), err.Error()
-		return a.outcome("deferred", record, err.Error()), d.Write(record)
+		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), fault.Text(err)
+		return a.outcome("deferred", record, fault.Text(err)), d.Write(record)
 	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrUnmet), errors.Is(err, runner.ErrFull):
 		return a.refused(ctx, d, record, err)
 	case errors.Is(err, runner.ErrLater):
-		return a.outcome("deferred", record, err.Error()), nil
+		return a.outcome("deferred", record, fault.Text(err)), nil
 	case errors.Is(err, runner.ErrUnsure):
 		record.Tries++
-		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), err.Error()
+		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), fault.Text(err)
 		err = fmt.Errorf("%w; the agent searches for its job, and tries again in %s", err, pause(record.Tries))
 		return task.Outcome{}, errors.Join(err, d.Write(record))
 	case err != nil:

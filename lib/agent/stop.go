@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -96,7 +97,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	err = a.publishEnd(ctx, d, process, report)
 	if forgotten(err) {
 		if record.Job == "" && record.Intent.IsZero() {
-			return a.outcome("unknown", record, err.Error()), remove.All(d.Path)
+			return a.outcome("unknown", record, fault.Text(err)), remove.All(d.Path)
 		}
 		// The next turns of ponos-poll find out whether the queue really does not have the task.
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -102,7 +103,7 @@ func joinFailures(failed []failure) (errs []error) {
 	first, others := map[string]int{}, make([]int, len(failed))
 	last := map[string]task.ID{}
 	for i, f := range failed {
-		text := strings.ReplaceAll(f.err.Error(), string(f.id), "")
+		text := strings.ReplaceAll(fault.Text(f.err), string(f.id), "")
 		at, known := first[text]
 		if known {
 			others[i] = -1

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -65,7 +66,7 @@ func ReadView(dir string) (View, error) {
 		}
 		switch i, ok := index[id]; {
 		case err != nil:
-			t.State, t.Problem = "unknown", task.Clean(err.Error())
+			t.State, t.Problem = "unknown", task.Clean(fault.Text(err))
 		case record.Job == "" && !record.Retry.IsZero():
 			t.State = "waiting"
 		case record.Job == "":

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 )
 
 // Client runs Slurm's commands.
@@ -95,11 +96,13 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	if run == nil {
 		run = command.System
 	}
+	answered := progress.Wait(ctx, "Slurm: "+name)
 	result, err := run.Run(ctx, cmd)
+	answered()
 	if err == nil {
 		return result.Stdout, nil
 	}
-	if ctx.Err() != nil {
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, err
 	}
 	return result.Stdout, newError(name, err)

@@ -104,6 +104,26 @@ func TestOutputPassesSlurmsWordsOn(t *testing.T) {
 	}
 }
 
+// silent is a Slurm whose commands hang.
+type silent struct{}
+
+func (silent) Run(ctx context.Context, c command.Cmd) (command.Result, error) {
+	return command.System.Run(ctx, command.Cmd{Name: "sleep", Args: []string{"60"}, Timeout: c.Timeout})
+}
+
+func TestNoAnswer(t *testing.T) {
+	late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for name, want := range map[string]Failure{"squeue": NoAnswer, "sacct": NoDatabase} {
+		for ctx, limit := range map[context.Context]time.Duration{t.Context(): 50 * time.Millisecond, late: time.Minute} {
+			c := Client{Run: silent{}, Timeout: limit}
+			if _, err := c.Output(ctx, 0, name); !failedBy(err, want) || !fault.Is(err, fault.Unavailable) || fault.HintOf(err) == "" {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"90": 90 * time.Minute, "1:30": 90 * time.Second, "1:30:00": 90 * time.Minute, "2-12": 60 * time.Hour,

@@ -52,6 +52,9 @@ func newError(name string, err error) error {
 	e := &Error{Command: name, Failure: NoAnswer, err: err}
 	var exit *command.ExitError
 	var missing *command.NotFoundError
+	if name == "sacct" || name == "sacctmgr" || name == "sreport" {
+		e.Failure = NoDatabase
+	}
 	switch {
 	case errors.As(err, &exit):
 		if e = Refusal(name, exit); e.Says(noAccountingWords...) {
@@ -61,10 +64,10 @@ func newError(name string, err error) error {
 		e.Failure = NotInstalled
 	}
 	var told error = e
-	switch {
-	case exit != nil && e.Failure == NoDatabase:
+	switch e.Failure {
+	case NoDatabase:
 		told = fault.Hint(e, "Slurm's database (slurmdbd) does not answer; the controller can work without it for a while")
-	case exit != nil && e.Failure == NoAnswer:
+	case NoAnswer:
 		told = fault.Hint(e, `check Slurm's controller with "scontrol ping"`)
 	}
 	return fault.Wrap(fault.Unavailable, told)

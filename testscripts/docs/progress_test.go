@@ -166,3 +166,21 @@ func TestQuestionsOnATerminal(t *testing.T) {
 		t.Errorf("progress of a group: %q", out)
 	}
 }
+
+// A tool says after a while what of Slurm it waits for, and no line is left when it is interrupted.
+func TestSilentSlurmOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"sacct", "sacctmgr", "sbatch", "scontrol", "sprio", "squeue", "sshare"} {
+		executable.Write(t, filepath.Join(dir, "bin", name), "#!/bin/sh\nexec sleep 1000\n")
+	}
+	env := []string{"HOME=" + dir, "PATH=" + filepath.Join(dir, "bin") + ":" + harness.Bin + ":/usr/bin:/bin"}
+	for tool, line := range map[string]string{
+		"fairshare": "fairshare jobs", "lfind": "lfind 'cpu()'", "jobpool": "echo x | jobpool --alloc 'cpu()' echo", "ponos-setup": "ponos-setup --init ~/x --mode slurm",
+	} {
+		waiting := regexp.MustCompile(`\r` + tool + `: [3-9]s waiting for (Slurm: s\w+|lfind)`)
+		out := onTerminal(t, env, line+"; echo status $?", waiting)
+		if !waiting.MatchString(out) || !strings.HasSuffix(out, "\r\x1b[Kstatus 130\r\n") {
+			t.Errorf("%s: %q", line, out)
+		}
+	}
+}

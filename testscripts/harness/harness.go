@@ -154,7 +154,8 @@ type Options struct {
 //	json FILE                     fails unless every line of FILE is a JSON value
 //	runs PATTERN                  fails unless a process of this script has such a command line
 //
-// and the conditions [root] and [has:PROGRAM]: the machine has a program, which the tests do not stand in for.
+// A script fails if a command prints an error of Go's library as it is. There are
+// the conditions [root] and [has:PROGRAM]: the machine has a program, which the tests do not stand in for.
 func Run(t *testing.T, o Options) {
 	t.Helper()
 	if o.Dir == "" {
@@ -166,7 +167,7 @@ func Run(t *testing.T, o Options) {
 	for name, cmd := range o.Cmds {
 		cmds[name] = cmd
 	}
-	testscript.Run(t, testscript.Params{
+	testscript.RunT(watched{t}, testscript.Params{
 		Dir: o.Dir, UpdateScripts: *update, RequireExplicitExec: true, RequireUniqueNames: true,
 		Deadline: time.Now().Add(scriptTime),
 		Setup: func(env *testscript.Env) error {

@@ -75,8 +75,7 @@ func (c *Catalogue) With(path string, text []byte) (*Catalogue, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&entries); err != nil && !errors.Is(err, io.EOF) {
-		words := strings.Fields(strings.TrimPrefix(err.Error(), "yaml: "))
-		return nil, bad("%s", strings.Join(words, " "))
+		return nil, bad("%w", err)
 	}
 	models := slices.Clone(c.models)
 	keys := map[string][]int{}

@@ -234,13 +234,13 @@ func TestFile(t *testing.T) {
 		t.Errorf("the built-in catalogue has changed: %+v", m)
 	}
 	for text, want := range map[string]string{
-		"- nam: x":                               "field nam not found",
+		"- nam: x":                               `line 1: unknown field "nam"`,
 		"- aliases: [x]":                         "GPU 1 has no name",
 		"- {name: X1, cc: eight}":                "invalid compute capability",
 		"- {name: X1, vendor: acme}":             `invalid vendor "acme"`,
 		"- {name: X1, memory_mib: -1}":           "invalid memory_mib -1",
-		"- {name: X1, memory_mib: lots}":         "cannot unmarshal",
-		"a: b":                                   "cannot unmarshal",
+		"- {name: X1, memory_mib: lots}":         "line 1: `lots` is not a whole number",
+		"a: b":                                   "line 1: map is not a list",
 		"- {name: X1, memory_mib: 99999999999 }": "invalid memory_mib",
 	} {
 		if _, err := Builtin().With("gpus.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "gpus.yaml: ") || !fault.Is(err, fault.Usage) {

@@ -159,9 +159,9 @@ func (p *System) Try() func(context.Context, runner.Needs) (sbatch.Options, erro
 }
 
 // CheckNeeds reports problems with the needs of a task that is to be submitted, according to the
-// configuration of its agent and, if Slurm answers in time, to the cluster. An error of kind
-// fault.Usage means that they are not allowed, one of kind fault.Failed that nothing can satisfy
-// them.
+// configuration of its agent and to the cluster. An error of kind fault.Usage means that they are not
+// allowed, one of kind fault.Failed that nothing can satisfy them, and one of kind fault.Unavailable
+// that Slurm has not answered in time: then they are checked when the task is to start.
 func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
 	if check := modeOf(c).can().check; check != nil && n.Own() {
 		return check(ctx, n)

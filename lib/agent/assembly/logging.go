@@ -48,7 +48,15 @@ func openLogging(c config.Config, o Options) (*logging, error) {
 	}
 	l.Logger = slog.New(slog.DiscardHandler)
 	if len(writers) > 0 {
-		l.Logger = slog.New(slog.NewTextHandler(io.MultiWriter(writers...), &slog.HandlerOptions{Level: levels[c.Logging.Level]}))
+		l.Logger = slog.New(slog.NewTextHandler(io.MultiWriter(writers...), &slog.HandlerOptions{
+			Level: levels[c.Logging.Level],
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if err, ok := a.Value.Any().(error); ok {
+					a.Value = slog.StringValue(fault.Text(err))
+				}
+				return a
+			},
+		}))
 	}
 	l.Logger = l.With("tool", o.Tool)
 	if c.Sentry.DSN != "" {
@@ -80,7 +88,7 @@ const flush = 3 * time.Second
 func (l *logging) close(err error) {
 	var interrupted app.Interrupted
 	if _, silent := fault.Code(err); !silent && !errors.Is(err, context.Canceled) && !errors.As(err, &interrupted) {
-		l.Error(err.Error())
+		l.Error(fault.Text(err))
 		if l.sentry {
 			sentry.CaptureException(err)
 		}
@@ -100,7 +108,7 @@ func (l *logging) end() error {
 
 // Problem logs a failure that does not end the tool.
 func (p *System) Problem(err error) {
-	p.log.Error(err.Error())
+	p.log.Error(fault.Text(err))
 	if p.log.sentry {
 		sentry.CaptureException(err)
 	}

@@ -59,7 +59,7 @@ func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner
 func (m *slurmMode) refused(ctx context.Context, n runner.Needs) string {
 	options, err := m.runner.Options(ctx, n)
 	if err != nil {
-		return err.Error()
+		return fault.Text(err)
 	}
 	refused := sync.OnceValue(func() string { return launcher.Refused(ctx, options) })
 	once, _ := m.refusals.LoadOrStore(strings.Join(options.Args(), "\x00"), refused)
@@ -81,19 +81,21 @@ func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	options, err := m.runner.Options(ctx, n)
-	switch kind := fault.KindOf(err); {
-	case err == nil:
-	case kind == fault.Usage, kind == fault.Failed:
+	if _, failed := slurm.FailureOf(err); fault.Is(err, fault.Unavailable) && !failed {
+		return nil // nodes are down at this time: the agent asks again, and waits as long as necessary
+	}
+	if err != nil {
 		return err
-	default:
-		return nil // the agent asks again, and waits as long as necessary
 	}
 	if why := launcher.Hopeless(ctx, options); why != "" {
 		return fault.Errorf(fault.Failed, "%s (the options are %s)", why, options)
 	}
 	// Sbatch also checks what the model does not know, such as names and values of options.
-	if _, err := m.runner.Try(ctx, n); errors.Is(err, runner.ErrRefused) {
+	switch _, err := m.runner.Try(ctx, n); {
+	case errors.Is(err, runner.ErrRefused):
 		return fault.Wrap(fault.Failed, err)
+	case slurm.Unreachable(err):
+		return fault.Wrap(fault.Unavailable, err)
 	}
 	return nil
 }

@@ -78,7 +78,9 @@ func (t Tool) Run(ctx context.Context, args []string, stdin io.Reader, stdout, s
 	if len(args) > 1 && args[1] == "--describe" {
 		return t.finish(stderr, PrintJSON(stdout, t.describe()))
 	}
-	err := t.app(stdin, stdout, stderr).RunContext(ctx, t.normalize(args))
+	line := progress.Open(stderr, t.Name)
+	err := t.app(stdin, stdout, stderr).RunContext(progress.With(ctx, line), t.normalize(args))
+	line.Close()
 	if err != nil && ctx.Err() != nil {
 		var i Interrupted
 		if errors.As(context.Cause(ctx), &i) && isContext(err) {
@@ -117,7 +119,7 @@ func Report(stderr io.Writer, tool string, err error) {
 		return
 	}
 	var text strings.Builder // a message and its hint are one write: another process may write to the same place, or read it
-	for line := range strings.SplitSeq(strings.TrimRight(err.Error(), "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimRight(fault.Text(err), "\n"), "\n") {
 		fmt.Fprintf(&text, "%s: %s\n", tool, Sanitize(line))
 	}
 	if hint := fault.HintOf(err); hint != "" {

@@ -101,10 +101,13 @@ func (e *NotFoundError) Unwrap() error { return e.err }
 // TimeoutError reports a program that was killed because its time was up.
 type TimeoutError struct {
 	Name    string
-	Timeout time.Duration
+	Timeout time.Duration // 0: that of the caller was up before
 }
 
 func (e *TimeoutError) Error() string {
+	if e.Timeout == 0 {
+		return e.Name + ": no answer in time"
+	}
 	return fmt.Sprintf("%s: no answer within %v", e.Name, e.Timeout)
 }
 
@@ -119,6 +122,7 @@ type system struct{}
 
 // Run runs c to its end.
 func (system) Run(ctx context.Context, c Cmd) (Result, error) {
+	began := time.Now()
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, &TimeoutError{c.Name, c.Timeout})
@@ -143,8 +147,11 @@ func (system) Run(ctx context.Context, c Cmd) (Result, error) {
 	if err == nil {
 		return result, nil
 	}
-	if ctx.Err() != nil {
-		return result, fmt.Errorf("%w", context.Cause(ctx))
+	switch cause := context.Cause(ctx); {
+	case cause == context.DeadlineExceeded: //nolint:errorlint // the cause that nobody has given another one
+		return result, &TimeoutError{c.Name, time.Since(began).Round(time.Second)}
+	case cause != nil:
+		return result, fmt.Errorf("%w", cause)
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -74,6 +74,18 @@ func TestRunKillsTheGroup(t *testing.T) {
 	t.Errorf("process %d is alive", pid)
 }
 
+// A deadline of the caller is told as one of its own.
+func TestRunEndsAtTheDeadlineOfTheCaller(t *testing.T) {
+	for limit, want := range map[time.Duration]string{time.Second: "sh: no answer within 1s", -time.Second: "sh: no answer in time"} {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, err := System.Run(ctx, sh("sleep 60"))
+		if late := new(TimeoutError); !errors.As(err, &late) || err.Error() != want {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

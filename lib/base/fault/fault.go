@@ -1,7 +1,7 @@
 // Package fault gives errors the few kinds that the tools turn into exit
 // codes, and the hint that is printed below the message.
 //
-// Every package may use it; it imports nothing of ours. The kind of an error is
+// Every package may use it; it imports nothing of ours. The text of such an error is that of [Text]. The kind of an error is
 // the outermost one in its chain, so a caller that knows better can overrule.
 package fault
 
@@ -31,7 +31,7 @@ type kindError struct {
 	err  error
 }
 
-func (e *kindError) Error() string { return e.err.Error() }
+func (e *kindError) Error() string { return Text(e.err) }
 func (e *kindError) Unwrap() error { return e.err }
 
 // Errorf is fmt.Errorf with a kind.
@@ -64,7 +64,7 @@ type hintError struct {
 	err  error
 }
 
-func (e *hintError) Error() string { return e.err.Error() }
+func (e *hintError) Error() string { return Text(e.err) }
 func (e *hintError) Unwrap() error { return e.err }
 
 // Hint adds what the user can do about err; nil stays nil.
@@ -93,7 +93,7 @@ func (e *exitError) Error() string {
 	if e.err == nil {
 		return fmt.Sprintf("exit status %d", e.code)
 	}
-	return e.err.Error()
+	return Text(e.err)
 }
 func (e *exitError) Unwrap() error { return e.err }
 

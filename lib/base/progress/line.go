@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	often = 100 * time.Millisecond // the shortest interval between two drawings
-	delay = 400 * time.Millisecond // shorter work is not shown
+	often  = 100 * time.Millisecond // the shortest interval between two drawings
+	delay  = 400 * time.Millisecond // shorter work is not shown
+	answer = 3 * time.Second        // nor is a shorter wait for an answer
 	// erase erases the line of the cursor.
 	erase = "\r\x1b[K"
 )

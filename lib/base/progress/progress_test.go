@@ -272,3 +272,17 @@ func TestText(t *testing.T) {
 		t.Error("a reader is wrapped though nothing is shown")
 	}
 }
+
+func TestWaitsAreShownLater(t *testing.T) {
+	began := time.Now()
+	line := &Line{tasks: []*Task{
+		{what: "waiting", began: began, delay: answer}, {what: "working", began: began, delay: delay}, {what: "more", began: began, delay: delay},
+	}}
+	for after, want := range map[time.Duration]string{
+		0: "", time.Second: "1s working (and 1 more)", 3 * time.Second: "3s waiting (and 2 more)",
+	} {
+		if got := line.describe(began.Add(after)); got != want {
+			t.Errorf("after %v: %q; want %q", after, got, want)
+		}
+	}
+}

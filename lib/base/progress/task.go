@@ -15,6 +15,7 @@ type Task struct {
 	line  *Line
 	what  string
 	began time.Time
+	delay time.Duration // before it is shown
 	// Of a transfer: bytes in total, and bytes done.
 	total, done atomic.Int64
 }
@@ -22,22 +23,30 @@ type Task struct {
 type lineKey struct{}
 type taskKey struct{}
 
-// With returns a context whose work is shown in a line.
+// With returns a context whose work is shown in a line, or nowhere.
 func With(ctx context.Context, l *Line) context.Context {
-	if l == nil {
-		return ctx
-	}
 	return context.WithValue(ctx, lineKey{}, l)
 }
 
 // Start begins to show a piece of work, if the context has a line for it. The returned function ends
 // that.
 func Start(ctx context.Context, format string, args ...any) (context.Context, func()) {
-	l, ok := ctx.Value(lineKey{}).(*Line)
-	if !ok {
+	return start(ctx, delay, fmt.Sprintf(format, args...))
+}
+
+// Wait is Start for an answer that usually comes at once: only a long wait is shown. The returned
+// function ends it.
+func Wait(ctx context.Context, what string) func() {
+	_, end := start(ctx, answer, "waiting for "+what)
+	return end
+}
+
+func start(ctx context.Context, delay time.Duration, what string) (context.Context, func()) {
+	l, _ := ctx.Value(lineKey{}).(*Line)
+	if l == nil {
 		return ctx, func() {}
 	}
-	t := &Task{line: l, what: fmt.Sprintf(format, args...), began: time.Now()}
+	t := &Task{line: l, what: what, began: time.Now(), delay: delay}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tasks = append(l.tasks, t)
@@ -75,14 +84,20 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// describe returns the task that has taken longest, and the number of others.
+// describe returns the task that has taken longest, and the number of others, of those that are shown.
 func (l *Line) describe(now time.Time) string {
-	if len(l.tasks) == 0 || now.Sub(l.tasks[0].began) < delay {
-		return ""
+	text, others := "", 0
+	for _, t := range l.tasks {
+		switch {
+		case now.Sub(t.began) < t.delay:
+		case text == "":
+			text = t.String(now)
+		default:
+			others++
+		}
 	}
-	text := l.tasks[0].String(now)
-	if n := len(l.tasks) - 1; n > 0 {
-		text += fmt.Sprintf(" (and %d more)", n)
+	if others > 0 {
+		text += fmt.Sprintf(" (and %d more)", others)
 	}
 	return text
 }

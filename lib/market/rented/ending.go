@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -101,4 +102,4 @@ func (r *Runner) unread(o *order, err error) {
 }
 
 // why returns an error as text for a line of a log.
-func why(err error) string { return task.Clean(err.Error()) }
+func why(err error) string { return task.Clean(fault.Text(err)) }

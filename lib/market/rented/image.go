@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/market/registry"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -73,7 +74,7 @@ func (r *Runner) image(ctx context.Context, name string) (registry.Image, error)
 	}
 	m := remembered{Image: image, At: now}
 	if err != nil {
-		m.Contents, m.Failure = known.Contents, err.Error()
+		m.Contents, m.Failure = known.Contents, fault.Text(err)
 	}
 	for key, old := range all {
 		if now.Sub(old.At) > forgetTime {

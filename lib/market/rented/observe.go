@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -119,7 +120,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if err != nil {
 			r.fail("the order of a task cannot be processed", o.name(), err)
 			job, ok = r.state(o, true), true
-			job.Unknown, job.Reason = true, err.Error()
+			job.Unknown, job.Reason = true, fault.Text(err)
 		}
 		if ok {
 			jobs = append(jobs, job)

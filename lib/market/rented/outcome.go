@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -119,10 +120,10 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 	}
 	switch {
 	case errors.Is(err, runner.ErrRefused):
-		return r.finish(o, end{State: task.Error, Reason: err.Error()})
+		return r.finish(o, end{State: task.Error, Reason: fault.Text(err)})
 	case err != nil:
 		before := o.Status
-		if o.Status = "waiting for another machine: " + err.Error(); o.Status != before { // once, not in each turn
+		if o.Status = "waiting for another machine: " + fault.Text(err); o.Status != before { // once, not in each turn
 			r.warn("no other machine was found yet", o, err)
 		}
 	}

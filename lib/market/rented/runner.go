@@ -131,7 +131,7 @@ func (r *Runner) All(w Wish) vastai.Filters {
 	if w.Find != "" {
 		var err error
 		if own, err = r.Translate(w.Find); err != nil { // it was refused when the order was begun
-			own = vastai.Filters{{Field: "id", Text: err.Error(), Test: func(any) bool { return false }}}
+			own = vastai.Filters{{Field: "id", Text: fault.Text(err), Test: func(any) bool { return false }}}
 		}
 	}
 	all = slices.Concat(all, own).Complete()
@@ -207,7 +207,7 @@ func (r *Runner) billing(ctx context.Context) string {
 	}
 	now := r.now()
 	if _, err := r.API.Charges(ctx, now.Add(-24*time.Hour), now, now, 1); err != nil && !errors.Is(err, vastai.ErrMore) {
-		return "vast_api: the market's charges cannot be read (" + err.Error() +
+		return "vast_api: the market's charges cannot be read (" + fault.Text(err) +
 			"): give the key the permission billing_read, or set bill_interval: 0; costs stay estimates until then"
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"net/http"
 	"net/url"
 	"os"
@@ -57,7 +58,7 @@ func charges(raw []byte, err error) ([]Charge, string, error) {
 	}
 	page, next, err := parseCharges(raw)
 	if err != nil {
-		return nil, "", failed(chargesOp, nil, 0, err.Error())
+		return nil, "", failed(chargesOp, nil, 0, fault.Text(err))
 	}
 	return page, next, nil
 }

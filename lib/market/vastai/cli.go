@@ -206,7 +206,7 @@ func (c *CLI) Search(ctx context.Context, s Search) (Found, error) {
 	}
 	found, err := parseOffers(raw)
 	if err != nil {
-		return Found{}, failed("search", nil, 0, err.Error())
+		return Found{}, failed("search", nil, 0, fault.Text(err))
 	}
 	return found, nil
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/replace"
 )
@@ -208,7 +209,7 @@ func (g *Governor) pace(ctx context.Context, op string) error {
 	})
 	switch {
 	case err != nil:
-		return failed(op, ErrUnknown, 0, err.Error())
+		return failed(op, ErrUnknown, 0, fault.Text(err))
 	case refused != nil:
 		return hinted(refused)
 	}

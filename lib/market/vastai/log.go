@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"io"
 	"net"
 	"net/http"
@@ -93,7 +94,7 @@ func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, late
 		if errors.As(err, &u) {
 			err = u.Err // without the address
 		}
-		return nil, !errors.Is(err, errAddress) && !errors.Is(err, errHops), failed(op, ErrNotReady, 0, err.Error())
+		return nil, !errors.Is(err, errAddress) && !errors.Is(err, errHops), failed(op, ErrNotReady, 0, fault.Text(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

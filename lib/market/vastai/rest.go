@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // DefaultURL is the address of the market.
@@ -110,7 +111,7 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 		if errors.As(err, &u) {
 			err = u.Err // without the address
 		}
-		if e.words = clean(err.Error()); e.late {
+		if e.words = clean(fault.Text(err)); e.late {
 			e.words = "no answer in time"
 		}
 		return nil, hinted(e)
@@ -240,7 +241,7 @@ func (r *REST) Search(ctx context.Context, s Search) (Found, error) {
 	}
 	found, err := parseOffers(answer.Offers)
 	if err != nil {
-		return Found{}, failed("search", nil, 0, err.Error())
+		return Found{}, failed("search", nil, 0, fault.Text(err))
 	}
 	return found, nil
 }

@@ -175,7 +175,7 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 			var who struct{ Tag string } // for which request the error is
 			_ = json.Unmarshal(in.Bytes(), &who)
 			c.expect(1)
-			c.answer(&scheduler.Answer{Tag: who.Tag, Error: "request cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")})
+			c.answer(&scheduler.Answer{Tag: who.Tag, Error: "request cannot be read: " + fault.Text(err)})
 			continue
 		}
 		c.expect(max(1, len(r.Seqs)*btoi(r.Op == "wait")))
@@ -211,7 +211,7 @@ func (c *client) expect(n int) {
 func (c *client) answer(a *scheduler.Answer) {
 	b, err := json.Marshal(a)
 	if err != nil {
-		b, _ = json.Marshal(&scheduler.Answer{Tag: a.Tag, Error: err.Error()})
+		b, _ = json.Marshal(&scheduler.Answer{Tag: a.Tag, Error: fault.Text(err)})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -105,8 +105,8 @@ func TestInput(t *testing.T) {
 		},
 		{
 			"bad json", "{}\n{\"cmd\":1}\nx\n{\"cmd\":\"a\",\"cpu\":1}\n{\"cmd\":\"ok\"}\n", Options{JSON: true},
-			"1 BAD x:1: \"cmd\" or \"argv\" is missing\n2 BAD x:2: not a task: cannot unmarshal number into Go struct field Object.cmd of type string\n" +
-				"3 BAD x:3: not a task: invalid character 'x' looking for beginning of value\n4 BAD x:4: not a task: unknown field \"cpu\"\n5 \"ok\"\n",
+			"1 BAD x:1: \"cmd\" or \"argv\" is missing\n2 BAD x:2: not a task: \"cmd\" is a number, expected a string\n" +
+				"3 BAD x:3: not a task: not JSON: unexpected 'x' at byte 1\n4 BAD x:4: not a task: unknown field \"cpu\"\n5 \"ok\"\n",
 		},
 		{"long", strings.Repeat("y", maxLine+100000) + "\nb\n", Options{}, "1 BAD x:1: task is longer than 1 MiB\n2 \"b\"\n"},
 	} {

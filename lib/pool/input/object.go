@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -168,7 +169,7 @@ func (in *Reader) fromJSON(text string) (*pool.Task, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
-		return nil, fmt.Errorf("not a task: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return nil, fmt.Errorf("not a task: %s", fault.Text(err))
 	}
 	if d.More() {
 		return nil, errors.New("not a task: more than one object in a line")

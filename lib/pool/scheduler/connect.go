@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -73,7 +74,7 @@ func (s *scheduler) connect(w *core.Worker, within time.Duration) {
 			return
 		}
 		var permanent Permanent
-		e := core.NotConnected{Worker: w, Why: err.Error(), Permanent: errors.As(err, &permanent) || errors.Is(err, wire.ErrProtocol)}
+		e := core.NotConnected{Worker: w, Why: fault.Text(err), Permanent: errors.As(err, &permanent) || errors.Is(err, wire.ErrProtocol)}
 		s.send(func(s *scheduler) { s.handle(e) })
 	})
 }
@@ -174,7 +175,7 @@ func (s *scheduler) hungUp(w *core.Worker, c *conn) {
 	select {
 	case err := <-closed:
 		if err != nil {
-			why += ": " + err.Error()
+			why += ": " + fault.Text(err)
 		} else if c.link.End() == core.Died {
 			why = "its worker died"
 		}
@@ -182,7 +183,7 @@ func (s *scheduler) hungUp(w *core.Worker, c *conn) {
 	case <-time.After(200 * time.Millisecond):
 		tell(why, core.Unknown)
 		if err := <-closed; err != nil {
-			s.send(func(s *scheduler) { s.Message("node %s: its connection ended: %v", w.Name(), err) })
+			s.send(func(s *scheduler) { s.Message("node %s: its connection ended: %v", w.Name(), fault.Text(err)) })
 		}
 	}
 	s.workerEnded(w, c.link.End())

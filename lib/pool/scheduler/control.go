@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
@@ -176,7 +177,7 @@ func (s *scheduler) runTask(r *Request, a *Answer) {
 	}
 	t, err := r.Task.Task(max(s.core.LastSeq(), s.History.Last())+1, *r.Base)
 	if err != nil {
-		fail("run: %v", err)
+		fail("run: %v", fault.Text(err))
 		return
 	}
 	a.Seq = t.Seq

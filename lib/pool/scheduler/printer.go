@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
@@ -217,7 +218,7 @@ func (p *printer) unstore(it *item) {
 	for i := range it.out.Bytes {
 		it.out.Bytes[i] = make([]byte, it.out.Size[i])
 		if _, err := p.spill.ReadAt(it.out.Bytes[i], at); err != nil {
-			p.lose(it, err.Error())
+			p.lose(it, fault.Text(err))
 			it.out.Bytes[i] = nil
 		}
 		at += it.out.Size[i]
@@ -429,7 +430,7 @@ func (p *printer) copyFiles(it *item) {
 	for i, name := range it.out.Files {
 		b, err := os.ReadFile(name)
 		if err != nil {
-			p.lose(it, err.Error())
+			p.lose(it, fault.Text(err))
 		}
 		p.put(it, i, b)
 		_ = os.Remove(name)

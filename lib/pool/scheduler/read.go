@@ -207,7 +207,7 @@ func (s *scheduler) add(r *Request, a *Answer) {
 		n, err = s.Add(r.Add)
 	}
 	if err != nil {
-		a.Error = "add: " + err.Error()
+		a.Error = "add: " + fault.Text(err)
 		return
 	}
 	if a.Count = n; n == 0 {
@@ -226,7 +226,7 @@ func (s *scheduler) addNodes(r *Request, a *Answer) {
 	}
 	specs, err := s.NamedNodes(r.Nodes)
 	if err != nil {
-		a.Error = "nodes: " + err.Error()
+		a.Error = "nodes: " + fault.Text(err)
 		return
 	}
 	for _, n := range s.core.Status(clock.Now()).Nodes {

@@ -200,7 +200,7 @@ func (s *scheduler) flush() {
 		}
 		if !s.paused || len(unsent) > 0 {
 			s.paused, s.journal = true, err
-			s.handle(core.JournalFailed{Why: err.Error(), Unsent: unsent})
+			s.handle(core.JournalFailed{Why: fault.Text(err), Unsent: unsent})
 		}
 	}
 	for _, c := range s.conns {
@@ -407,7 +407,7 @@ func (s *scheduler) release(e core.Release) {
 			_ = c.link.Close()
 		}
 		if err := s.Release(s.ctx, e.Keep); err != nil {
-			s.send(func(s *scheduler) { s.Message("nodes cannot be given back: %v", err) })
+			s.send(func(s *scheduler) { s.Message("nodes cannot be given back: %v", fault.Text(err)) })
 			return
 		}
 		s.send(func(s *scheduler) { s.Message("gave %s back", plural(int64(len(left)), "idle node")) })

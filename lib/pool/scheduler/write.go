@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -133,7 +134,7 @@ func (p *printer) write() {
 			for _, c := range chunks[i:j] {
 				total += c.under()
 				if err := cmp.Or(broken, missing); err != nil && !c.drop && !errors.Is(err, syscall.EPIPE) {
-					lost = append(lost, unwritten{c.of, err.Error()})
+					lost = append(lost, unwritten{c.of, fault.Text(err)})
 				}
 			}
 			i = j
@@ -148,7 +149,7 @@ func (p *printer) broken(err error) {
 	p.err = err
 	p.mu.Unlock()
 	p.s.send(func(s *scheduler) {
-		s.handle(core.OutputBroken{Why: err.Error(), Closed: errors.Is(err, syscall.EPIPE)})
+		s.handle(core.OutputBroken{Why: fault.Text(err), Closed: errors.Is(err, syscall.EPIPE)})
 	})
 }
 

@@ -370,7 +370,7 @@ func (w *worker) cannotStart(j *job, err error) {
 			return
 		}
 	}
-	d := &wire.Done{What: wire.NoStart, Exit: 125, Error: wire.Text(err.Error())}
+	d := &wire.Done{What: wire.NoStart, Exit: 125, Error: wire.Text(fault.Text(err))}
 	var output *outputError
 	name, dir := "", string(j.run.Dir)
 	if words, e := w.argv(&j.run); e == nil {
@@ -460,7 +460,7 @@ func (w *worker) conclude(j *job) {
 	}
 	if j.run.Prepare {
 		if err := w.node.end(d.What == "" && d.Exit == 0 && d.Signal == 0); err != nil {
-			d.What, d.Exit, d.Error = wire.NoStart, 125, wire.Text(err.Error())
+			d.What, d.Exit, d.Error = wire.NoStart, 125, wire.Text(fault.Text(err))
 		}
 	}
 	w.plenty.Store(w.queued*2 >= w.filled)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -470,7 +471,7 @@ func (l *logs) inline(j *job, c *capture, d *wire.Done) (held bool) {
 			b := make([]byte, size[i]-from[i])
 			n, err := c.files[i].ReadAt(b, from[i])
 			if *dst = b[:n]; n < len(b) && d.Lost == "" {
-				d.Lost = wire.Text(fmt.Sprintf("output cannot be read: %v", err))
+				d.Lost = wire.Text(fmt.Sprintf("output cannot be read: %v", fault.Text(err)))
 			}
 		}
 	}
@@ -491,7 +492,7 @@ func (l *logs) get(g wire.Get) {
 		if c == nil {
 			d.Error = "its output is no longer kept"
 		} else if b, err := piece(c.path[stream(g.Stderr)], g.Offset); err != nil {
-			d.Error = wire.Text(err.Error())
+			d.Error = wire.Text(fault.Text(err))
 		} else {
 			d.Bytes = b
 		}
@@ -545,7 +546,7 @@ func (l *logs) merge(k wire.Key, c *capture, d *wire.Done) {
 	for i, name := range []string{"out", "err"} {
 		n, err := io.Copy(l.merged[i], io.NewSectionReader(c.files[i], 0, 1<<62))
 		if err != nil && d.Lost == "" {
-			d.Lost = wire.Text("log: " + err.Error())
+			d.Lost = wire.Text("log: " + fault.Text(err))
 		}
 		if n > 0 {
 			b, _ := json.Marshal(Index{k.Seq, k.Attempt, name, l.size[i], n})
@@ -555,7 +556,7 @@ func (l *logs) merge(k wire.Key, c *capture, d *wire.Done) {
 	}
 	if lines.Len() > 0 {
 		if _, err := l.index.Write(lines.Bytes()); err != nil && d.Lost == "" {
-			d.Lost = wire.Text("log: " + err.Error())
+			d.Lost = wire.Text("log: " + fault.Text(err))
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -205,7 +206,7 @@ func clear(temp string, complaints io.Writer) {
 	}
 	var c clearing
 	if err := json.Unmarshal(b, &c); err != nil {
-		fmt.Fprintf(complaints, "jobpool worker: the teardown of the node: %v\n", err)
+		fmt.Fprintf(complaints, "jobpool worker: the teardown of the node: %v\n", fault.Text(err))
 		return
 	}
 	f, err := hold(c.Path, 0, false)
@@ -222,6 +223,6 @@ func clear(temp string, complaints io.Writer) {
 		})
 	}
 	if err != nil {
-		fmt.Fprintf(complaints, "jobpool worker: the teardown of the node failed: %v\n", err)
+		fmt.Fprintf(complaints, "jobpool worker: the teardown of the node failed: %v\n", fault.Text(err))
 	}
 }

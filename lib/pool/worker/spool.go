@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -83,7 +84,7 @@ func (s *spool) done(d *wire.Done) {
 		for i := range c.path {
 			err := copyFile(c.path[i], filepath.Join(filepath.Dir(s.f.Name()), fmt.Sprintf("%d.%d.%d", d.Seq, d.Attempt, i+1)))
 			if err != nil && d.Lost == "" {
-				d.Lost = wire.Text("spool: " + err.Error())
+				d.Lost = wire.Text("spool: " + fault.Text(err))
 			}
 		}
 	}

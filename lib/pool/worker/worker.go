@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -105,7 +106,7 @@ func Run(o Options) error {
 		return errors.New("the scheduler did not begin with its setup")
 	}
 	if err := w.begin(first.Setup); err != nil {
-		w.out.Send(&wire.Message{Fatal: wire.Text(err.Error())})
+		w.out.Send(&wire.Message{Fatal: wire.Text(fault.Text(err))})
 		w.out.Close()
 		return err
 	}

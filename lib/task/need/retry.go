@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -106,7 +107,7 @@ func parseRule(s string) (Rule, error) {
 	if hasSteps {
 		for step := range strings.SplitSeq(steps, ";") {
 			if err := r.step(strings.TrimSpace(step)); err != nil {
-				return fail("%v", err)
+				return fail("%v", fault.Text(err))
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool"
 )
@@ -64,13 +65,17 @@ func allocation(c *cli.Context) ([]string, error) {
 			fmt.Fprintf(c.App.ErrWriter, "jobpool: %s\n", app.Sanitize(fmt.Sprintf(format, args...)))
 		}
 	}
+	answered := progress.Wait(c.Context, "lfind")
 	first, unplanned := soonest(c.Context, lfind, c.String("alloc"))
+	answered()
 	if unplanned == nil {
 		say("%s", first)
 		return first.Args, nil
 	}
 	args := append(lfind[1:], "--format", "args0", "--", c.String("alloc"))
+	answered = progress.Wait(c.Context, "lfind")
 	r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: args, Timeout: searchTime})
+	answered()
 	var exit *command.ExitError
 	if errors.As(err, &exit) && exit.Code > 0 {
 		return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", complaint(exit)))

@@ -20,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/control"
@@ -258,8 +259,8 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		return err
 	}
 	r.fewFiles()
-	// The scheduler decides itself what signals mean.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// The scheduler decides itself what signals mean, and the console has a line of its own.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(progress.With(ctx, nil)))
 	defer cancel()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)

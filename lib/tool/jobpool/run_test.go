@@ -155,7 +155,7 @@ func TestTasks(t *testing.T) {
 	for _, s := range []step{
 		{args: "-q -j1", stdin: "echo one\necho $COLOUR\n", stdout: "one\nred\n"},
 		{args: "-q -j1 --jsonl", stdin: `{"argv": ["echo", "a  b"]}` + "\n" + `{"cmd": "cat", "stdin": "in"}` + "\n" + `{"cmd": "echo $V", "env": {"V": "v"}}` + "\n", stdout: "a  b\ninv\n"},
-		{args: "--jsonl", stdin: "{\n", code: 1, stderr: []string{"standard input:1: not a task: unexpected EOF", "  task 1 refused: not a task: unexpected EOF: {"}},
+		{args: "--jsonl", stdin: "{\n", code: 1, stderr: []string{"standard input:1: not a task: it ends too early", "  task 1 refused: not a task: it ends too early: {"}},
 		{args: "-q -j1 --pipe -N1 wc -l", stdin: "a\nb\n", stdout: "1\n1\n"},
 		{args: "-q -j1 --cwd sub 'pwd; : {}' ::: a", stdout: mustGetwd(t) + "/sub\n"},
 		{args: "-q -j1 --timeout 0.2 'exec sleep {}' ::: 1000", code: 1},

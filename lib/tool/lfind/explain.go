@@ -191,7 +191,7 @@ func (s *session) list(c *cli.Context) error {
 			QuerySlurm: e.QuerySlurm, Partitions: orEmpty(info.Partitions), Has: info.Has, File: f.Path, Line: e.Line,
 		}
 		if err != nil {
-			d.Error, failed = err.Error(), err
+			d.Error, failed = fault.Text(err), err
 		}
 		for _, t := range e.Tokens {
 			if d.Tokens == nil {

@@ -168,7 +168,7 @@ func (s *session) cancel(c *cli.Context, answer *launcher.Answer, run command.Ru
 	ctx, stop := context.WithTimeout(context.WithoutCancel(c.Context), patience)
 	defer stop()
 	if _, err := run.Run(ctx, command.Cmd{Name: program(answer, "scancel"), Args: []string{id.get()}}); err != nil {
-		s.note(c, "job %s could not be cancelled: %v", id.get(), err)
+		s.note(c, "job %s could not be cancelled: %v", id.get(), fault.Text(err))
 		return
 	}
 	// A job that was cancelled while it began may create its files after they were removed, and newer

@@ -97,7 +97,7 @@ func (s *session) accepts(c *cli.Context, f *file.File, a *launcher.Answer) (ref
 		return err, nil
 	}
 	if boolean(c, "verbose") {
-		s.note(c, "warning: the answer could not be verified: %v", err)
+		s.note(c, "warning: the answer could not be verified: %v", fault.Text(err))
 	}
 	return nil, nil
 }

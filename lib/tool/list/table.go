@@ -82,7 +82,7 @@ func (l *listing) batches(found []spool.Summary, do func([]record) error) error 
 }
 
 // used fills in what the jobs of tasks used, by one call of sacct. It reports whether
-// accounting answers; without it, that is not known.
+// accounting answers; without it, that is not known, which is said if there should be an answer.
 func (l *listing) used(rows []record) bool {
 	at := map[string]int{}
 	for i, r := range rows {
@@ -109,6 +109,9 @@ func (l *listing) used(rows []record) bool {
 		}
 		return nil
 	})
+	if why, _ := slurm.FailureOf(err); why == slurm.NoAnswer || why == slurm.NoDatabase {
+		app.Report(l.stderr, name, fmt.Errorf("warning: what the tasks used is not known: %w", err))
+	}
 	return err == nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -32,6 +33,7 @@ type finding struct {
 	Hint   string `json:"hint,omitempty"`
 	// Warning says that the agent still works, but not for all tasks.
 	Warning bool `json:"warning,omitempty"`
+	silent  bool // what it asks has not answered
 }
 
 // program is a program that an agent needs, with its least version.
@@ -97,6 +99,7 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 	limit := programTime
 	if p.slurm {
 		limit = slurmTime
+		defer progress.Wait(ctx, "Slurm: "+p.name)()
 	}
 	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: limit})
 	text, _, _ := strings.Cut(strings.TrimSpace(string(result.Stdout)), "\n")
@@ -104,18 +107,19 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 	var missing *command.NotFoundError
 	switch {
 	case errors.As(err, &missing):
-		check.Detail, check.Hint = err.Error(), fmt.Sprintf("install %s, or put it into PATH", p.name)
+		check.Detail, check.Hint = fault.Text(err), fmt.Sprintf("install %s, or put it into PATH", p.name)
 		if p.without != "" {
 			check.OK, check.Warning = true, true
 			check.Detail = "program not found: tasks with " + p.without + " cannot run"
 		}
 	case err != nil && p.slurm:
-		check.Detail, check.Hint = err.Error(), "Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"
+		check.silent = errors.As(err, new(*command.TimeoutError))
+		check.Detail, check.Hint = fault.Text(err), "Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"
 		if conf := os.Getenv("SLURM_CONF"); conf != "" {
 			check.Hint = fmt.Sprintf("Slurm's programs need a valid slurm.conf: SLURM_CONF is %q", conf)
 		}
 	case err != nil:
-		check.Detail, check.Hint = err.Error(), fmt.Sprintf(`check the output of "%s --version"`, p.name)
+		check.Detail, check.Hint = fault.Text(err), fmt.Sprintf(`check the output of "%s --version"`, p.name)
 	case detail == "":
 		check.Detail = fmt.Sprintf("expected its version, but it printed %.60q", text)
 	default:
@@ -150,7 +154,7 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 	check := finding{Name: "virtual environment", Hint: "install what Python's venv needs: on Debian, that is the package python3-venv"}
 	dir, err := os.MkdirTemp("", "ponos-setup-")
 	if err != nil {
-		check.Detail, check.Hint = err.Error(), "set TMPDIR to a directory that can be written to"
+		check.Detail, check.Hint = fault.Text(err), "set TMPDIR to a directory that can be written to"
 		return []finding{check}
 	}
 	defer os.RemoveAll(dir)
@@ -163,7 +167,7 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 		return nil
 	}
 	if err != nil {
-		check.Detail = err.Error()
+		check.Detail = fault.Text(err)
 		return []finding{check}
 	}
 	result, err := run.Run(ctx, command.Cmd{
@@ -210,7 +214,7 @@ func checkPath(name, path string, file bool, err error) finding {
 		}
 	}
 	if err != nil {
-		check.OK, check.Detail, check.Hint = false, err.Error(), fault.HintOf(err)
+		check.OK, check.Detail, check.Hint = false, fault.Text(err), fault.HintOf(err)
 		return check
 	}
 	switch kind := fileSystem(there); kind {
@@ -268,5 +272,5 @@ func submission(key, options, where string, err error) finding {
 		return finding{Name: key, OK: true, Detail: "sbatch accepts " + options}
 	}
 	hint := cmp.Or(fault.HintOf(err), fmt.Sprintf("correct slurm.base or %s in %s", key, where))
-	return finding{Name: key, Detail: err.Error(), Hint: hint}
+	return finding{Name: key, Detail: fault.Text(err), Hint: hint}
 }

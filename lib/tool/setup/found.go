@@ -26,16 +26,8 @@ type found struct {
 // find asks Slurm, if it is there, which partitions and account this user's tasks could go
 // to. The error says why there is none.
 func find(ctx context.Context, c *slurm.Client) (found, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askFor, fmt.Errorf("it does not answer within %v", askFor))
+	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	f, err := ask(ctx, c)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return f, err
-}
-
-func ask(ctx context.Context, c *slurm.Client) (found, error) {
 	if err := c.Ping(ctx); err != nil {
 		return found{}, err
 	}

@@ -127,8 +127,11 @@ func failures(checks []finding) error {
 	var errs []error
 	for _, check := range checks {
 		if !check.OK {
-			detail := strings.TrimPrefix(check.Detail, check.Name+": ")
-			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, detail), check.Hint))
+			kind, detail := fault.Usage, strings.TrimPrefix(check.Detail, check.Name+": ")
+			if check.silent {
+				kind = fault.Unavailable
+			}
+			errs = append(errs, fault.Hint(fault.Errorf(kind, "%s: %s", check.Name, detail), check.Hint))
 		}
 	}
 	return errors.Join(errs...)
@@ -149,7 +152,7 @@ func (r *report) checkLocal(ctx context.Context, cfg config.Config) {
 func (r *report) check(what, detail string, err error) {
 	c := finding{Name: what, OK: err == nil, Detail: detail}
 	if err != nil {
-		c.Detail, c.Hint = err.Error(), fault.HintOf(err)
+		c.Detail, c.Hint = fault.Text(err), fault.HintOf(err)
 	}
 	r.Checks = append(r.Checks, c)
 }

@@ -87,7 +87,14 @@ func meet(c *cli.Context, requests []task.Request) error {
 			"request resources with --find"))
 	}
 	for _, r := range requests[:min(len(requests), maxMeet)] {
-		if err := assembly.CheckNeeds(c.Context, cfg, runner.Needs{GPU: c.Bool("gpu"), Request: r}); err != nil {
+		err := assembly.CheckNeeds(c.Context, cfg, runner.Needs{GPU: c.Bool("gpu"), Request: r})
+		if fault.Is(err, fault.Unavailable) {
+			app.Report(c.App.ErrWriter, name, fault.Hint(
+				fmt.Errorf("warning: whether the cluster can run the task was not checked: %w", err),
+				"the task is submitted; it waits while Slurm does not answer, and ends as error if Slurm then refuses it"))
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}

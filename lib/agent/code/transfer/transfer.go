@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/code/archive"
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -241,7 +242,7 @@ func (s *Store) PublishFrom(ctx context.Context, dir string, id task.ID, tell fu
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil && Lasting(err):
-		tell("the directory of the artifacts is not published: %v", err)
+		tell("the directory of the artifacts is not published: %v", fault.Text(err))
 		return nil
 	case err != nil:
 		return fmt.Errorf("artifacts of task %s: %w", id, err)
@@ -320,7 +321,7 @@ func (p *publication) refuse(name string, err error) {
 	if errors.As(err, &path) && !errors.Is(err, queue.ErrBroken) {
 		err = path.Err // its name is not fit to be printed
 	}
-	p.tell("%q is not published: %v", task.Clean(name), err)
+	p.tell("%q is not published: %v", task.Clean(name), fault.Text(err))
 }
 
 // directory publishes the files of a directory and of those in it. The functions of io/fs are of no

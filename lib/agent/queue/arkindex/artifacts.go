@@ -137,7 +137,7 @@ func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 		}
 		var some []published
 		if err := json.Unmarshal(page, &some); err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "the answer is not a list: %s", task.Clean(err.Error()))
+			return nil, fault.Errorf(fault.Unavailable, "the answer is not a list: %s", task.Clean(fault.Text(err)))
 		}
 		all = append(all, some...)
 		if len(all) > maxArtifacts {

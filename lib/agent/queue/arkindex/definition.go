@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -168,7 +169,7 @@ func parseDefinition(raw []byte) (task.Task, string, error) {
 		return task.Task{}, "", errors.New("definition is not a JSON object")
 	}
 	if err := json.Unmarshal(raw, &d); err != nil {
-		return task.Task{}, "", fmt.Errorf("definition: %s", task.Clean(err.Error()))
+		return task.Task{}, "", fmt.Errorf("definition: %s", task.Clean(fault.Text(err)))
 	}
 	id, err := task.ParseID(string(d.ID))
 	if err != nil {
@@ -271,14 +272,14 @@ func parseActions(raw []byte) ([]task.Action, []error, error) {
 	var list []json.RawMessage
 	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '[' {
 		if err := json.Unmarshal(raw, &list); err != nil {
-			return nil, nil, fmt.Errorf("actions: %s", task.Clean(err.Error()))
+			return nil, nil, fmt.Errorf("actions: %s", task.Clean(fault.Text(err)))
 		}
 	} else {
 		var answer struct {
 			Actions *[]json.RawMessage `json:"actions"`
 		}
 		if err := json.Unmarshal(raw, &answer); err != nil {
-			return nil, nil, fmt.Errorf("actions: %s", task.Clean(err.Error()))
+			return nil, nil, fmt.Errorf("actions: %s", task.Clean(fault.Text(err)))
 		}
 		if answer.Actions == nil {
 			return nil, nil, errors.New(`actions: answer has no list "actions"`)
@@ -290,7 +291,7 @@ func parseActions(raw []byte) ([]task.Action, []error, error) {
 	for _, item := range list {
 		var w wish
 		if err := json.Unmarshal(item, &w); err != nil {
-			bad = append(bad, fmt.Errorf("action %s: %s", clip(string(item), 60), task.Clean(err.Error())))
+			bad = append(bad, fmt.Errorf("action %s: %s", clip(string(item), 60), task.Clean(fault.Text(err))))
 			continue
 		}
 		kind, err := task.ParseKind(firstOf(string(w.Action), string(w.Kind)))

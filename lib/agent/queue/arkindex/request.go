@@ -87,7 +87,7 @@ type brokenError struct {
 	silent  bool // no answer came within the timeout
 }
 
-func (e *brokenError) Error() string { return e.request + ": " + e.err.Error() }
+func (e *brokenError) Error() string { return e.request + ": " + fault.Text(e.err) }
 func (e *brokenError) Unwrap() error { return e.err }
 
 // do performs a call and decodes the answer into into, or copies it if into is a *[]byte. The answer
@@ -233,7 +233,7 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 		return nil
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("%s: answer: %s", what, task.Clean(err.Error()))
+		return fmt.Errorf("%s: answer: %s", what, task.Clean(fault.Text(err)))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -113,7 +114,7 @@ func (e excess) note(dir, job string, output io.Writer) bool {
 		err = os.WriteFile(filepath.Join(dir, oomFile+job), b, 0o600)
 	}
 	if err != nil {
-		fmt.Fprintf(output, "job %s: %v\n", job, err)
+		fmt.Fprintf(output, "job %s: %v\n", job, fault.Text(err))
 		return false
 	}
 	fmt.Fprintf(output, "job %s: %s\n", job, e)

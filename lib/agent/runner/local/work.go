@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -39,7 +40,7 @@ func noteProblem(path string, err error) error {
 	if err == nil {
 		return ignoreMissing(os.Remove(path))
 	}
-	return os.WriteFile(path, []byte(task.Clean(err.Error())), 0o600)
+	return os.WriteFile(path, []byte(task.Clean(fault.Text(err))), 0o600)
 }
 
 // problem reads the file; "" if there is none.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
@@ -76,7 +77,7 @@ func (w *worker) reachable() bool {
 
 func (w *worker) drop(name string) {
 	if err := ignoreMissing(os.Remove(filepath.Join(w.dir, takenDir, w.id, name))); err != nil {
-		fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err)
+		fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, fault.Text(err))
 	}
 }
 
@@ -146,7 +147,7 @@ func (w *worker) noteUsed(r *running) {
 		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.session.CPUTime(), Memory: r.peak()})
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(w.out, "pilot %s: task %s: what it used: %v\n", w.id, r.ticket.Task, err)
+		fmt.Fprintf(w.out, "pilot %s: task %s: what it used: %v\n", w.id, r.ticket.Task, fault.Text(err))
 	}
 }
 
@@ -191,7 +192,7 @@ func (w *worker) stop(r *running, e End, sig syscall.Signal) {
 	}
 	err := e.note(r.dir, r.job)
 	if err != nil {
-		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
+		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, fault.Text(err))
 	}
 	r.end, r.noted, r.asked = e, err == nil, clock.Now()
 	if sig != 0 {
@@ -236,7 +237,7 @@ func (w *worker) finish(ctx context.Context, r *running) {
 			if err == nil {
 				return
 			}
-			fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
+			fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, fault.Text(err))
 			select {
 			case <-ctx.Done():
 				return

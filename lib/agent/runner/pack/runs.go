@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -137,7 +138,7 @@ func (w *worker) noteRun(r *running, run runner.Run) {
 		err = w.appendRun(append(b, '\n'))
 	}
 	if err != nil {
-		fmt.Fprintf(w.out, "pilot %s: task %s: how it ran: %v\n", w.id, r.ticket.Task, err)
+		fmt.Fprintf(w.out, "pilot %s: task %s: how it ran: %v\n", w.id, r.ticket.Task, fault.Text(err))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -333,7 +334,7 @@ func (w *worker) report(of, prefix string, err error) {
 		delete(w.problems, of)
 		return
 	}
-	text := prefix + err.Error()
+	text := prefix + fault.Text(err)
 	if w.problems[of] != text {
 		fmt.Fprintf(w.out, "pilot %s: %s\n", w.id, text)
 		w.problems[of] = text

@@ -482,7 +482,7 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		}
 		if _, err = r.client.Submit(ctx, b); err != nil {
 			err = submitError(err)
-			tries.Problem = err.Error()
+			tries.Problem = fault.Text(err)
 			noted := r.packs.Dir.Note(class, tries)
 			if n > 0 && settled(err) {
 				return noted
