@@ -33,7 +33,7 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 TESTSCRIPTS = $(addprefix ./testscripts/,jobpool agent ponos-task fairshare/cluster vast packages lfind) $$($(GO) list ./testscripts/... | grep -v /chaos)
 # What depends most on the version of Slurm: these tests of these packages.
 SLURMTESTS := 'Slurm|Srun|AreTrue|Accepted|Land'
-SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench
+SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench sbatch
 space := $(subst ,, )
 
 .DEFAULT_GOAL := build

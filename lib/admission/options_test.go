@@ -12,7 +12,8 @@ import (
 
 func options(text string) (all sbatch.Options) {
 	for word := range strings.FieldsSeq(text) {
-		all = append(all, sbatch.Parse(word))
+		o, _ := sbatch.Parse(word)
+		all = append(all, o)
 	}
 	return all
 }

@@ -231,7 +231,7 @@ func (o *options) requeueOnSpot(ctx context.Context, all *sbatch.Options) error 
 			return p.Preemptible() && (p.Name == name || name == "" && p.Default)
 		}
 		if slices.ContainsFunc(list, preempted) {
-			*all = append(*all, sbatch.Option{Name: "requeue", Bare: true})
+			*all = append(*all, sbatch.Option{Name: "requeue"})
 			return nil
 		}
 	}

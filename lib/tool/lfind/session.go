@@ -210,7 +210,7 @@ func override(c *cli.Context, o *sbatch.Options) error {
 		if hasValue {
 			o.Set(name, value)
 		} else {
-			o.SetBare(name)
+			o.SetFlag(name)
 		}
 	}
 	return nil
