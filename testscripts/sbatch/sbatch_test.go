@@ -284,7 +284,9 @@ func TestSlurmTakesOptions(t *testing.T) {
 		d := &cases[i]
 		count[s.verdict(d)]++
 		if d.id != "" {
-			compare(t, d, shown[d.id], count)
+			count["fields"] += compare(t, d, shown[d.id])
+			amount(t, d, shown[d.id])
+			count["amounts"]++
 		}
 	}
 	t.Logf("%v in %s", count, time.Since(start).Round(time.Second))
@@ -335,7 +337,8 @@ var fields = map[string]string{
 	"chdir": "WorkDir", "wckey": "", "input": "StdIn", "error": "StdErr", "mail-user": "",
 }
 
-func compare(t *testing.T, d *drawn, shown map[string]string, count map[string]int) {
+// compare compares the values of options with what Slurm shows of a job, and returns how many it shows.
+func compare(t *testing.T, d *drawn, shown map[string]string) (count int) {
 	t.Helper()
 	for _, o := range d.options {
 		known := sbatch.Lookup(o.Name)
@@ -373,11 +376,11 @@ func compare(t *testing.T, d *drawn, shown map[string]string, count map[string]i
 		case o.Name == "mail-type" || o.Name == "cpus-per-task" && d.options.Has("tres-per-task"):
 			want = shown[key]
 		}
-		if count["fields"]++; shown[key] != want {
+		if count++; shown[key] != want {
 			t.Errorf("%s: %s is %q, want %q: %v", o.Arg(), key, shown[key], want, d)
 		}
 	}
-	amount(t, d, shown, count)
+	return count
 }
 
 // tres are the resources of a job as Slurm counts them.
@@ -396,7 +399,7 @@ func tres(shown map[string]string) map[string]int64 {
 
 // amount compares what options request with what Slurm counts of a job that has not started. That is not yet what
 // raises it when nodes are chosen.
-func amount(t *testing.T, d *drawn, shown map[string]string, count map[string]int) {
+func amount(t *testing.T, d *drawn, shown map[string]string) {
 	t.Helper()
 	a, err := d.options.Amount()
 	if err != nil {
@@ -416,7 +419,6 @@ func amount(t *testing.T, d *drawn, shown map[string]string, count map[string]in
 			t.Errorf("%s: the table says %d, Slurm counts %d: %v\n%v", what, want, got, d, shown)
 		}
 	}
-	count["amounts"]++
 	same("nodes", counted["node"], a.Nodes, true)
 	same("CPUs", counted["cpu"], a.CPUs, !raised)
 	same("GPUs", counted["gres/gpu"], a.GPUs, true)
@@ -507,4 +509,47 @@ func (s *slurm) started(id string) map[string]string {
 	}
 	s.t.Errorf("job %s did not start: %v", id, s.jobs(id)[id])
 	return nil
+}
+
+// TestSlurmChangesOptions changes a held job by the keys that the table has for scontrol update.
+func TestSlurmChangesOptions(t *testing.T) {
+	s := newSlurm(t)
+	root := *s
+	root.cred = nil // some of them are an administrator's
+	defer s.run("scancel", "--user=alice")
+	var each []func()
+	for _, d := range sbatch.All() {
+		values, special := texts[d.Name]
+		if !special {
+			values = forms[d.Form][0]
+		}
+		if d.Form == sbatch.Flag || d.Name == "requeue" {
+			values = []string{""}
+		}
+		// The cluster has no program for reboots, and no WCKeys.
+		if d.Update == "" || !d.Known(s.version) || len(values) == 0 || slices.Contains([]string{"reboot", "wckey"}, d.Name) {
+			continue
+		}
+		each = append(each, func() {
+			args := []string{"sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=:", "--time=3-00:00:00", "--ntasks=2", "--no-requeue"}
+			if d.Name == "nodelist" { // of that partition
+				args = append(args, "--partition=gpu")
+			}
+			said, ok := s.run(args...)
+			id, _, _ := strings.Cut(said, "\n")
+			o := sbatch.Option{Name: d.Name, Value: values[0]}
+			if !ok {
+				t.Errorf("sbatch: %s", said)
+				return
+			}
+			if said, ok := root.run("scontrol", "update", "job="+id, o.Update()); !ok {
+				t.Errorf("scontrol update %s: %s", o.Update(), said)
+				return
+			}
+			compare(t, &drawn{options: sbatch.Options{o}, id: id}, s.jobs(id)[id])
+		})
+	}
+	if together(each); len(each) < 20 {
+		t.Errorf("only %d options", len(each))
+	}
 }
