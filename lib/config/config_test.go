@@ -84,7 +84,7 @@ func TestSettingsOfSbatch(t *testing.T) {
 		"{base: {requeue: yes}, cpu: {requeue: no}}":              "--no-requeue",
 		"{base: {mem: 1G}, cpu: {mem-per-cpu: 2G}}":               "--mem-per-cpu=2G",
 		"{base: {gres: gpu:2}, cpu: {gpus: a100}}":                "--gpus=a100",
-		"base: {time: 2h}":                                        "--time=02:00:00",
+		"base: {time: 2h}":                                        "--time=2:00:00",
 		"base: {of-a-plugin: true, another: 3}":                   "--of-a-plugin --another=3",
 	} {
 		c, err := parse(t, "queue: spool:spool\nslurm: {"+strings.Trim(settings, "{}")+"}}\n")

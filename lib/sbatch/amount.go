@@ -107,6 +107,15 @@ func (o Options) Amount() (Amount, error) {
 	return a, r.err
 }
 
+// Most returns what options request if the job gets as many nodes as they allow.
+func (o Options) Most() (Amount, error) {
+	a, err := o.Amount()
+	if err == nil && a.MostNodes > a.Nodes {
+		return o.With(Option{"nodes", strconv.FormatInt(a.MostNodes, 10)}).Amount()
+	}
+	return a, err
+}
+
 // reader reads values, and keeps the first error.
 type reader struct {
 	options Options
@@ -338,24 +347,39 @@ func device(form Form, item string) (name, kind string, count int64, ok bool) {
 	return name, strings.Join(words, ""), count, true
 }
 
-// Devices reports whether an option requests a GRES of a name.
-func (o Option) Devices(name string) bool {
+// GPUs reports whether an option requests GPUs or shares of them, which exclude each other.
+func (o Option) GPUs() bool {
 	d := byName[o.Name]
 	if d == nil || d.Form != GPUs && d.Form != GRES && d.Form != TRES {
 		return false
 	}
 	return slices.ContainsFunc(strings.Split(o.Value, ","), func(item string) bool {
 		of, _, _, _ := device(d.Form, item)
-		return of == name
+		return isGPU(of)
 	})
 }
 
-// without returns the option without the GRES of a name, and whether anything is left.
-func (o Option) without(name string) (Option, bool) {
+func isGPU(name string) bool { return name == gpu || name == "shard" || name == "mps" }
+
+// Times returns an option that requests GPUs of one kind for another number of them.
+func (o Option) Times(n int64) Option {
+	form := byName[o.Name].Form
+	_, kind, _, _ := device(form, o.Value)
+	if kind != "" {
+		kind += ":"
+	}
+	if form != GPUs {
+		kind = "gpu:" + kind
+	}
+	return Option{o.Name, kind + strconv.FormatInt(n, 10)}
+}
+
+// withoutGPUs returns the option without its GPUs, and whether anything is left.
+func (o Option) withoutGPUs() (Option, bool) {
 	form := byName[o.Name].Form
 	o.Value = strings.Join(slices.DeleteFunc(strings.Split(o.Value, ","), func(item string) bool {
 		of, _, _, _ := device(form, item)
-		return of == name
+		return isGPU(of)
 	}), ",")
 	return o, o.Value != ""
 }

@@ -122,8 +122,8 @@ func (o Option) beside(later Option) (Option, bool) {
 	switch {
 	case o.Name == later.Name:
 		return o, false
-	case o.Devices(gpu) && later.Devices(gpu):
-		return o.without(gpu)
+	case o.GPUs() && later.GPUs():
+		return o.withoutGPUs()
 	}
 	return o, !slices.ContainsFunc(pairs, func(p pair) bool {
 		return p.b != "gres" && (p.a == o.Name && p.b == later.Name || p.a == later.Name && p.b == o.Name)
@@ -138,7 +138,7 @@ func (o Options) Conflict(v Version) []string {
 	for _, p := range pairs {
 		a, b := o.Has(p.a), o.Has(p.b)
 		if p.b == "gres" {
-			b = Option{p.b, o.Value(p.b)}.Devices(gpu)
+			b = Option{p.b, o.Value(p.b)}.GPUs()
 		}
 		if a && b && p.refused > 0 && p.refused <= v {
 			return []string{p.a, p.b}

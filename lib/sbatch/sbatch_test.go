@@ -61,7 +61,7 @@ func TestSettings(t *testing.T) {
 		{"kill-on-invalid-dep", nil, `option "kill-on-invalid-dep" lacks a value`},
 		{"mem", nil, `option "mem" lacks a value`},
 		{"mem", text(""), `option "mem" lacks a value`},
-		{"time", text("2h"), "--time=02:00:00"},
+		{"time", text("2h"), "--time=2:00:00"},
 		{"time", text("90"), "--time=90"},
 		{"nice", nil, "--nice"},
 		{"of-a-plugin", nil, "--of-a-plugin"},
@@ -80,7 +80,7 @@ func TestSettings(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for text, want := range map[string]string{
-		"mem=1.5G": "megabytes", "nodes=few": "a range", "gpus=a100": "", "gpus=a100:2,h100": "", "gpus=a100:": "such as 2 or a100:2",
+		"mem=1.5G": "megabytes", "mem=99999999999999999999G": "megabytes", "nodes=few": "a range", "gpus=a100": "", "gpus=a100:2,h100": "", "gpus=a100:": "such as 2 or a100:2",
 		"exclusive=maybe": "one of exclusive, oversubscribe, user, mcs", "exclusive=USER": "", "nice=x": "a whole number", "nice=-5": "",
 		"gres=gpu:a100:2,shard:4": "", "gres=gpu:": "NAME:TYPE:COUNT", "tres-per-task=cpu:2,gres/gpu:1": "", "time=1:2:3:4": "minutes",
 		"cpus-per-task=0": "a whole number from 1", "qos=anything": "", "exclusive=no": "", "of-a-plugin=x": "",
@@ -101,8 +101,9 @@ func TestLaterOptionsReplace(t *testing.T) {
 		{"--time=1 --account=a", "--time=2 --hold", "--account=a --time=2 --hold"},
 		{"--mem=1G --qos=q", "--mem-per-cpu=2G", "--qos=q --mem-per-cpu=2G"},
 		{"--gpus=2", "--gres=gpu:a100:1", "--gres=gpu:a100:1"},
-		{"--gres=gpu:2,shard:1", "--gpus-per-node=1", "--gres=shard:1 --gpus-per-node=1"},
-		{"--gpus=2", "--gres=shard:1", "--gpus=2 --gres=shard:1"},
+		{"--gres=gpu:2,tmpdisk:1", "--gpus-per-node=1", "--gres=tmpdisk:1 --gpus-per-node=1"},
+		{"--gpus=2", "--gres=tmpdisk:1", "--gpus=2 --gres=tmpdisk:1"},
+		{"--gpus=2", "--gres=shard:1", "--gres=shard:1"},
 		{"--requeue", "--no-requeue", "--no-requeue"},
 		{"--cpus-per-task=4", "--cpus-per-gpu=2", "--cpus-per-gpu=2"},
 		{"--exclusive", "--oversubscribe", "--oversubscribe"},
@@ -122,7 +123,7 @@ func TestLaterOptionsReplace(t *testing.T) {
 func TestConflict(t *testing.T) {
 	for line, want := range map[string]string{
 		"--mem=1G --mem-per-gpu=1G": "mem mem-per-gpu", "--requeue --no-requeue": "", "--gpus-per-node=1 --gres=gpu:1": "gpus-per-node gres",
-		"--gpus-per-node=1 --gres=shard:1": "", "--mem=1G --gpus=1": "",
+		"--gpus-per-node=1 --gres=tmpdisk:1": "", "--mem=1G --gpus=1": "",
 	} {
 		if got := strings.Join(given(t, line).Conflict(Newest), " "); got != want {
 			t.Errorf("%s: %q", line, got)

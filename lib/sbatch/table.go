@@ -28,12 +28,14 @@ const (
 	ByDaemon                 // slurm.daemon of ponos.yaml
 	ByClass                  // options that the pilots of a class have in common with its tasks
 	ByPool                   // jobpool --alloc-sbatch
+	ByPack                   // a task in a pilot: an Amount has all that the option requests
 
 	never = Use(0)
 	agent = ByDaemon // for the jobs of tasks, the agent sets it itself
 	site  = ByConfig | ByDaemon | ByPool
 	job   = site | ByTask
 	class = job | ByClass
+	pack  = job | ByPack
 )
 
 // Version is a release of Slurm, as 2205 for 22.05. 0 is any.
@@ -59,21 +61,21 @@ type Definition struct {
 // table has all options of sbatch from 20.11 to 26.05. Its order is that in which options are
 // printed: what people look for first, and then the others.
 var table = []Definition{
-	{Name: "nodes", Short: 'N', Form: Range, Use: job, Allocates: true, Update: "NumNodes"},
-	{Name: "time", Short: 't', Form: Time, Use: job, Attribute: "time-limit", Variable: "SBATCH_TIMELIMIT", Update: "TimeLimit"},
+	{Name: "nodes", Short: 'N', Form: Range, Use: pack, Allocates: true, Update: "NumNodes"},
+	{Name: "time", Short: 't', Form: Time, Use: pack, Attribute: "time-limit", Variable: "SBATCH_TIMELIMIT", Update: "TimeLimit"},
 	{Name: "account", Short: 'A', Form: Text, Use: class, Variable: "SBATCH_ACCOUNT", Update: "Account"},
 	{Name: "qos", Short: 'q', Form: Text, Use: class, Variable: "SBATCH_QOS", Update: "QOS"},
 	{Name: "partition", Short: 'p', Form: Text, Use: class, Allocates: true, Attribute: "partitions", Variable: "SBATCH_PARTITION", Update: "Partition"},
 	{Name: "constraint", Short: 'C', Form: Text, Use: class, Allocates: true, Attribute: "features", Variable: "SBATCH_CONSTRAINT", Update: "Features"},
-	{Name: "mem", Form: Size, Use: job, Allocates: true, Attribute: "memory-per-node", Variable: "SBATCH_MEM_PER_NODE", Update: "MinMemoryNode"},
+	{Name: "mem", Form: Size, Use: pack, Allocates: true, Attribute: "memory-per-node", Variable: "SBATCH_MEM_PER_NODE", Update: "MinMemoryNode"},
 	{Name: "exclude", Short: 'x', Form: Text, Use: class, Allocates: true, Attribute: "excluded-nodes", Update: "ExcNodeList"},
-	{Name: "mem-per-gpu", Form: Size, Use: job, Allocates: true, Attribute: "memory-per-gpu", Variable: "SBATCH_MEM_PER_GPU"},
-	{Name: "cpus-per-task", Short: 'c', Form: Count, Use: job, Allocates: true},
+	{Name: "mem-per-gpu", Form: Size, Use: pack, Allocates: true, Attribute: "memory-per-gpu", Variable: "SBATCH_MEM_PER_GPU"},
+	{Name: "cpus-per-task", Short: 'c', Form: Count, Use: pack, Allocates: true},
 	{Name: "ntasks-per-node", Form: Count, Use: job, Allocates: true, Alias: "tasks-per-node"},
 	{Name: "nodelist", Short: 'w', Form: Text, Use: class, Allocates: true, Attribute: "required-nodes", Update: "ReqNodeList"},
-	{Name: "gpus", Short: 'G', Form: GPUs, Use: job, Allocates: true, Variable: "SBATCH_GPUS"},
-	{Name: "gpus-per-node", Form: GPUs, Use: job, Allocates: true, Variable: "SBATCH_GPUS_PER_NODE"},
-	{Name: "gres", Form: GRES, Use: job, Allocates: true, Attribute: "gres-per-node", Variable: "SBATCH_GRES"},
+	{Name: "gpus", Short: 'G', Form: GPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS"},
+	{Name: "gpus-per-node", Form: GPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS_PER_NODE"},
+	{Name: "gres", Form: GRES, Use: pack, Allocates: true, Attribute: "gres-per-node", Variable: "SBATCH_GRES"},
 	{Name: "tmp", Form: Size, Use: job, Allocates: true, Update: "MinTmpDiskNode"},
 	{Name: "licenses", Short: 'L', Form: Text, Use: job, Update: "Licenses"},
 	{
@@ -102,7 +104,7 @@ var table = []Definition{
 	{Name: "core-spec", Short: 'S', Form: Whole, Use: job, Allocates: true, Attribute: "core-reservation-count", Variable: "SBATCH_CORE_SPEC"},
 	{Name: "cores-per-socket", Form: Count, Use: job, Allocates: true},
 	{Name: "cpu-freq", Form: Text, Use: job, Attribute: "cpu-frequency", Variable: "SBATCH_CPU_FREQ_REQ"},
-	{Name: "cpus-per-gpu", Form: Count, Use: job, Allocates: true, Variable: "SBATCH_CPUS_PER_GPU"},
+	{Name: "cpus-per-gpu", Form: Count, Use: pack, Allocates: true, Variable: "SBATCH_CPUS_PER_GPU"},
 	{Name: "delay-boot", Form: Text, Use: job, Variable: "SBATCH_DELAY_BOOT", Update: "DelayBoot"},
 	{Name: "dependency", Short: 'd', Form: Text, Use: job, Attribute: "dependencies", Update: "Dependency"},
 	{Name: "distribution", Short: 'm', Form: Text, Use: job, Variable: "SBATCH_DISTRIBUTION"},
@@ -117,7 +119,7 @@ var table = []Definition{
 	{Name: "gpu-bind", Form: Text, Use: job, Variable: "SBATCH_GPU_BIND"},
 	{Name: "gpu-freq", Form: Text, Use: job, Variable: "SBATCH_GPU_FREQ"},
 	{Name: "gpus-per-socket", Form: GPUs, Use: job, Allocates: true, Variable: "SBATCH_GPUS_PER_SOCKET"},
-	{Name: "gpus-per-task", Form: GPUs, Use: job, Allocates: true, Variable: "SBATCH_GPUS_PER_TASK"},
+	{Name: "gpus-per-task", Form: GPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS_PER_TASK"},
 	{Name: "gres-flags", Form: Text, Use: job, Variable: "SBATCH_GRES_FLAGS"},
 	{Name: "help", Short: 'h', Form: Flag, Use: never},
 	{Name: "hint", Form: Text, Use: job, Allocates: true, Variable: "SBATCH_HINT"},
@@ -130,7 +132,7 @@ var table = []Definition{
 	{Name: "mail-user", Form: Text, Use: job, Update: "MailUser"},
 	{Name: "mcs-label", Form: Text, Use: job},
 	{Name: "mem-bind", Form: Text, Use: job, Variable: "SBATCH_MEM_BIND"},
-	{Name: "mem-per-cpu", Form: Size, Use: job, Allocates: true, Attribute: "memory-per-cpu", Variable: "SBATCH_MEM_PER_CPU", Update: "MinMemoryCPU"},
+	{Name: "mem-per-cpu", Form: Size, Use: pack, Allocates: true, Attribute: "memory-per-cpu", Variable: "SBATCH_MEM_PER_CPU", Update: "MinMemoryCPU"},
 	{Name: "mem-update", Form: Text, Use: site, Since: 2605},
 	{Name: "mincpus", Form: Count, Use: job, Allocates: true, Update: "MinCPUsNode"},
 	{Name: "network", Form: Text, Use: job, Variable: "SBATCH_NETWORK"},
@@ -139,7 +141,7 @@ var table = []Definition{
 	{Name: "no-requeue", Form: Flag, Use: class, Variable: "SBATCH_NO_REQUEUE"},
 	{Name: "nvmps", Form: Text, Optional: true, Use: job}, // of a plugin
 	{Name: "nodefile", Short: 'F', Form: Text, Use: site, Allocates: true},
-	{Name: "ntasks", Short: 'n', Form: Count, Use: job, Allocates: true, Update: "NumTasks"},
+	{Name: "ntasks", Short: 'n', Form: Count, Use: pack, Allocates: true, Update: "NumTasks"},
 	{Name: "ntasks-per-core", Form: Count, Use: job, Allocates: true},
 	{Name: "ntasks-per-gpu", Form: Count, Use: job, Allocates: true},
 	{Name: "ntasks-per-socket", Form: Count, Use: job, Allocates: true},

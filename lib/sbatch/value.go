@@ -115,7 +115,7 @@ func settle(name string, value *string) (Option, error) {
 		return o, fmt.Errorf("option %q takes no value", name)
 	case d.Form == Time && !forms[Time].MatchString(o.Value):
 		if t, err := unit.Duration(o.Value); err == nil { // sbatch does not take "2h"
-			o.Value = unit.FormatTime(t)
+			o.Value = strings.TrimPrefix(unit.FormatTime(t), "0")
 		}
 	}
 	return o, nil
@@ -173,7 +173,9 @@ func (o Option) Check() error {
 		}
 		want = "one of " + strings.Join(d.Words, ", ")
 	} else if f := forms[d.Form]; f == nil || f.MatchString(o.Value) {
-		return nil
+		if _, ok := Megabytes(o.Value); ok || d.Form != Size {
+			return nil
+		}
 	}
 	return fmt.Errorf("option %q: invalid value %q: expected %s", o.Name, o.Value, want)
 }

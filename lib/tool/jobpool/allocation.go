@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -125,10 +124,7 @@ func soonest(ctx context.Context, lfind []string, request string) (*earliest, er
 // sizeOf returns the CPUs and GPUs of a job as far as its options set them; 0: not known. Of a range of nodes, the job
 // has the most. The tasks that --jobs lets run at a node are its CPUs.
 func sizeOf(options sbatch.Options, jobs slots) (size pool.Need) {
-	a, err := options.Amount()
-	if err == nil && a.MostNodes > a.Nodes {
-		a, err = options.With(sbatch.Option{Name: "nodes", Value: strconv.FormatInt(a.MostNodes, 10)}).Amount()
-	}
+	a, err := options.Most()
 	if err != nil { // sbatch says what is wrong
 		return size
 	}
