@@ -326,7 +326,7 @@ func device(form Form, item string) (name, kind string, count int64, ok bool) {
 	item = strings.ReplaceAll(item, "=", ":")
 	item = strings.TrimPrefix(strings.TrimPrefix(item, "gres/"), "gres:")
 	words := strings.Split(item, ":")
-	if form != GPUs {
+	if form != GPUs && form != TaskGPUs {
 		name, words = words[0], words[1:]
 	} else if name = gpu; words[0] == gpu {
 		words = words[1:]
@@ -350,7 +350,7 @@ func device(form Form, item string) (name, kind string, count int64, ok bool) {
 // GPUs reports whether an option requests GPUs or shares of them, which exclude each other.
 func (o Option) GPUs() bool {
 	d := byName[o.Name]
-	if d == nil || d.Form != GPUs && d.Form != GRES && d.Form != TRES {
+	if d == nil || d.Form < GPUs || d.Form > TRES {
 		return false
 	}
 	return slices.ContainsFunc(strings.Split(o.Value, ","), func(item string) bool {
@@ -368,7 +368,7 @@ func (o Option) Times(n int64) Option {
 	if kind != "" {
 		kind += ":"
 	}
-	if form != GPUs {
+	if form == GRES || form == TRES {
 		kind = "gpu:" + kind
 	}
 	return Option{o.Name, kind + strconv.FormatInt(n, 10)}

@@ -5,17 +5,18 @@ type Form uint8
 
 // The forms.
 const (
-	Flag  Form = iota // no value
-	Text              // anything
-	Word              // one of Definition.Words
-	Count             // a whole number from 1
-	Whole             // a whole number
-	Range             // numbers of nodes: 4, 2-8
-	Size              // memory or disk, in MiB or with a unit
-	Time              // minutes, or HH:MM:SS and the like
-	GPUs              // [TYPE:]NUMBER or TYPE, separated by commas
-	GRES              // NAME[:TYPE][:NUMBER], separated by commas
-	TRES              // as GRES, and cpu:NUMBER, license/NAME:NUMBER
+	Flag     Form = iota // no value
+	Text                 // anything
+	Word                 // one of Definition.Words
+	Count                // a whole number from 1
+	Whole                // a whole number
+	Range                // numbers of nodes: 4, 2-8
+	Size                 // memory or disk, in MiB or with a unit
+	Time                 // minutes, or HH:MM:SS and the like
+	GPUs                 // [TYPE:]NUMBER or TYPE, separated by commas
+	TaskGPUs             // [TYPE:]NUMBER: since 23.02, sbatch takes a type alone for no GPU, and more than one for the first
+	GRES                 // NAME[:TYPE][:NUMBER], separated by commas
+	TRES                 // as GRES, and cpu:NUMBER, license/NAME:NUMBER
 )
 
 // Use is who may set an option for a job.
@@ -119,7 +120,7 @@ var table = []Definition{
 	{Name: "gpu-bind", Form: Text, Use: job, Variable: "SBATCH_GPU_BIND"},
 	{Name: "gpu-freq", Form: Text, Use: job, Variable: "SBATCH_GPU_FREQ"},
 	{Name: "gpus-per-socket", Form: GPUs, Use: job, Allocates: true, Variable: "SBATCH_GPUS_PER_SOCKET"},
-	{Name: "gpus-per-task", Form: GPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS_PER_TASK"},
+	{Name: "gpus-per-task", Form: TaskGPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS_PER_TASK"},
 	{Name: "gres-flags", Form: Text, Use: job, Variable: "SBATCH_GRES_FLAGS"},
 	{Name: "help", Short: 'h', Form: Flag, Use: never},
 	{Name: "hint", Form: Text, Use: job, Allocates: true, Variable: "SBATCH_HINT"},

@@ -134,6 +134,7 @@ func truth(s string) (yes, ok bool) {
 
 const (
 	deviceItem = `(gres[:/])?[a-z_][\w./-]*([:=][\w.-]+)?([:=][0-9]+[kmgtp]?)?`
+	taskGPUs   = `([\w.-]+:)?[0-9]+`
 	gpuItem    = `(([\w.-]+:)?[0-9]+[kmgtp]?|[\w.-]+)`
 )
 
@@ -142,12 +143,13 @@ var forms = map[Form]*regexp.Regexp{
 	Count: form(`\+?0*[1-9][0-9]*`),
 	Whole: form(`[+-]?[0-9]{1,10}`),
 	// A list of counts is taken since 23.02; k and m are for thousands and millions.
-	Range: form(`-?[0-9]+[0-9km,:*+/-]*`),
-	Size:  form(`[0-9]+([kmgt]b?)?`),
-	Time:  form(`[0-9]+|[0-9]+:[0-9]+(:[0-9]+)?|[0-9]+-[0-9]+(:[0-9]+){0,2}|-1|infinite|unlimited`),
-	GPUs:  form(gpuItem + `(,` + gpuItem + `)*`),
-	GRES:  form(`none|` + deviceItem + `(,` + deviceItem + `)*`),
-	TRES:  form(deviceItem + `(,` + deviceItem + `)*`),
+	Range:    form(`-?[0-9]+[0-9km,:*+/-]*`),
+	Size:     form(`[0-9]+([kmgt]b?)?`),
+	Time:     form(`[0-9]+|[0-9]+:[0-9]+(:[0-9]+)?|[0-9]+-[0-9]+(:[0-9]+){0,2}|-1|infinite|unlimited`),
+	GPUs:     form(gpuItem + `(,` + gpuItem + `)*`),
+	TaskGPUs: form(taskGPUs),
+	GRES:     form(`none|` + deviceItem + `(,` + deviceItem + `)*`),
+	TRES:     form(deviceItem + `(,` + deviceItem + `)*`),
 }
 
 func form(pattern string) *regexp.Regexp { return regexp.MustCompile(`^(?i:` + pattern + `)$`) }
@@ -156,7 +158,8 @@ func form(pattern string) *regexp.Regexp { return regexp.MustCompile(`^(?i:` + p
 var expected = map[Form]string{
 	Count: "a whole number from 1", Whole: "a whole number", Range: "a number or a range, such as 4 or 2-8",
 	Size: "megabytes, or a whole number and K, M, G or T", Time: "minutes, HH:MM:SS, DAYS-HH:MM:SS or a duration such as 2h",
-	GPUs: "a number, a type or both, such as 2 or a100:2", GRES: "NAME, NAME:COUNT or NAME:TYPE:COUNT, such as gpu:a100:2",
+	GPUs: "a number, a type or both, such as 2 or a100:2", TaskGPUs: "a number, optionally after a type, such as 2 or a100:2",
+	GRES: "NAME, NAME:COUNT or NAME:TYPE:COUNT, such as gpu:a100:2",
 	TRES: "NAME:COUNT or gres/NAME:COUNT, such as cpu:2,gres/gpu:1",
 }
 
