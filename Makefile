@@ -34,10 +34,9 @@ TESTSCRIPTS = $(addprefix ./testscripts/,jobpool agent ponos-task fairshare/clus
 # What depends most on the version of Slurm: these tests of these packages.
 SLURMTESTS := 'Slurm|Srun|AreTrue|Accepted|Land'
 SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench sbatch
-space := $(subst ,, )
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-rest test-calendar test-debian lint fmt cover bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
+.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,25 +49,33 @@ build: ## build the tools into bin/
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
 # not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
 SCRIPTFLAGS := -count=1 -p 4 -parallel 4 -timeout 60m
-test: test-unit ## run all tests; those that need Slurm use a cluster of their own
-	$(GO) vet ./...
-	$(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
-	@{ [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && [ "$$PONOS_TEST_SLURM" != no ]; } || \
-		echo "make test: skipped what needs a real Slurm: its cluster takes root, Debian, and PONOS_TEST_SLURM other than \"no\""
-
 # The race detector delays the exit of each program by a second, and the tests start many.
 RACE ?= -race
+UNITS := $(RACE) -timeout 30m ./lib/... ./cmd/...
+# Not with the race detector: each has one goroutine.
+MODELS := -run 'Model|Simulator|Interleaving' ./lib/agent ./lib/pool/core
+GOTEST := env GORACE=atexit_sleep_ms=0 $(GO) run ./testscripts/gotest
+
+test: ## run all tests, and report what this machine cannot run; those that need Slurm use a cluster of their own
+	$(GO) vet ./...
+	$(GOTEST) $(UNITS) $(if $(RACE),-- $(MODELS)) -- $(SCRIPTFLAGS) $(TESTSCRIPTS)
+
 test-unit: ## run the tests of the packages, with the race detector
-	GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -timeout 30m ./lib/... ./cmd/...
-	$(if $(filter -race,$(RACE)),$(GO) test -run 'Model|Simulator|Interleaving' ./lib/agent ./lib/pool/core # not with the race detector: each has one goroutine)
+	$(GOTEST) $(UNITS) $(if $(RACE),-- $(MODELS))
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
-	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
+	PONOS_TEST_SLURM=require $(GOTEST) $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
-test-rest: ## run the end-to-end tests without those that "make test-debian" runs
-	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) -skip $(SLURMTESTS) $(addprefix ./testscripts/,$(SLURMSUITES))
-	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) ./testscripts/vast ./testscripts/packages \
-		$$($(GO) list ./testscripts/... | grep -vE '/(chaos|$(subst $(space),|,$(SLURMSUITES)))$$')
+test-user: ## run all tests but those on Slurm as an ordinary user, in a fresh clone and an empty home (needs root)
+	testscripts/user/run env PONOS_TEST_SLURM=no $(MAKE) test RACE='$(RACE)'
+
+# The tests of the packages that ask for the time, in short, and of the tools that print times.
+DATED = $$($(GO) list -f '{{range .Imports}}{{if eq . "github.com/ponos-tools/ponos/lib/clock"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./lib/...)
+test-bare: ## run all tests in a root of Debian with Go and make and nothing else: RELEASE=trixie (needs root)
+	testscripts/debian/run -b $(RELEASE) env PONOS_TEST_SLURM=no $(MAKE) test
+
+test-dates: ## run the tests that depend on the date
+	$(GOTEST) -short $(DATED) -- $(SCRIPTFLAGS) $(addprefix ./testscripts/,fairshare lfind vast)
 
 # ZONE is that of WHEN and of the tests.
 WHEN ?= +40d
@@ -81,7 +88,7 @@ test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 0
 RELEASE ?= trixie
 test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE=trixie, bullseye, sid (needs root)
 	testscripts/debian/run $(RELEASE) $(if $(DAY),testscripts/calendar/run '$(DAY)') env PONOS_TEST_SLURM=require \
-		$(GO) test $(SCRIPTFLAGS) -run $(SLURMTESTS) $(addprefix ./testscripts/,$(SLURMSUITES))
+		$(GOTEST) $(SCRIPTFLAGS) -run $(SLURMTESTS) $(addprefix ./testscripts/,$(SLURMSUITES))
 
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
@@ -114,10 +121,10 @@ PROBES ?= 300
 CHAOS ?= ./testscripts/chaos ./testscripts/vast ./testscripts/jobpool
 
 chaos: ## break everything around agents and pools for TIME, by the choices of SEED: on a real Slurm, and on the market of the tests
-	PONOS_TEST_SLURM=require $(GO) test -count=1 -v -timeout 60m -run '^(TestChaos|TestKilledAtEachSystemCall)$$' $(CHAOS) -seed=$(SEED) -time=$(TIME)
+	PONOS_TEST_SLURM=require $(GOTEST) -count=1 -v -timeout 60m -run '^(TestChaos|TestKilledAtEachSystemCall)$$' $(CHAOS) -seed=$(SEED) -time=$(TIME)
 
 forecast: ## measure how good the forecasts of fairshare are: PROBES jobs on a real Slurm, about 5 s each
-	PONOS_TEST_SLURM=require PONOS_FORECAST=$(PROBES) $(GO) test -v -count=1 -run 'TestSlurm/forecasts' -timeout 120m ./testscripts/fairshare/cluster
+	PONOS_TEST_SLURM=require PONOS_FORECAST=$(PROBES) $(GOTEST) -v -count=1 -run 'TestSlurm/forecasts' -timeout 120m ./testscripts/fairshare/cluster
 
 bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./lib/agent ./lib/forecast ./lib/pool/core ./lib/tool/fairshare ./testscripts/...

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -290,7 +291,7 @@ func TestAStartThatWasForgotten(t *testing.T) {
 		select {
 		case code := <-done:
 			t.Fatalf("the first start ended with %d", code)
-		default:
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 	code, out := running.run("5", 0)

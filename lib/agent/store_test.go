@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func testStore(t *testing.T) *Store {
@@ -254,9 +255,7 @@ func TestFinishWithWhatATaskHasLeft(t *testing.T) {
 	if names, readErr := os.ReadDir(s.done("a").Path); left != nil || err != nil || readErr != nil || len(names) > 0 {
 		t.Errorf("left: %v, %v, %v, %v", names, left, err, readErr)
 	}
-	if os.Getuid() != 0 {
-		t.Skip("only root can leave files of others")
-	}
+	needs.Root(t, "to leave files of others")
 	for range 2 { // the second time, what is left of the first is in the way
 		must(syscall.Setfsuid(0))
 		d := create()
@@ -295,11 +294,8 @@ func TestFinishWithAMount(t *testing.T) {
 	if err = errors.Join(err, os.MkdirAll(mount, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("none", mount, "tmpfs", 0, ""); err != nil {
-		t.Skipf("mounting a file system takes root: %v", err)
-	}
+	needs.Mount(t, mount, "tmpfs", 0, "")
 	now := filepath.Join(s.done("a").file(workDir), "mount")
-	defer syscall.Unmount(mount, syscall.MNT_DETACH)
 	defer syscall.Unmount(now, syscall.MNT_DETACH)
 	if err := os.WriteFile(filepath.Join(mount, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)

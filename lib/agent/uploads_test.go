@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/transfer"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // slowQueue takes its time for artifacts.
@@ -223,15 +224,13 @@ func TestADeadMount(t *testing.T) {
 		}
 	}
 	mount := filepath.Join(a.Transfers.Artifacts("", "dead"), "mount")
+	needs.Root(t, "to mount a file system")
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err == nil {
-		err = syscall.Mount("none", mount, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
-		fuse.Close() // nothing answers
-	}
 	if err != nil {
-		t.Skipf("mounting a file system takes root and FUSE: %v", err)
+		needs.Missing(t, "/dev/fuse")
 	}
-	defer syscall.Unmount(mount, syscall.MNT_DETACH)
+	needs.Mount(t, mount, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
+	fuse.Close() // nothing answers
 	for range 2 {
 		_, err := a.Poll(t.Context())
 		want := "task dead: artifacts of task dead: statat mount: transport endpoint is not connected"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/cgroup"
 	"github.com/ponos-tools/ponos/testscripts/cgrouptest"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 const scope = "user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope"
@@ -64,7 +65,7 @@ func TestProcessesMove(t *testing.T) {
 	}
 	dir := filepath.Join(root, "ponos-divide-"+strconv.Itoa(os.Getpid()))
 	if root == "" || os.Mkdir(dir, 0o700) != nil {
-		t.Skip("no cgroup of version 2 can be created")
+		needs.Missing(t, "root: to make a cgroup of version 2")
 	}
 	main := filepath.Join(dir, "main")
 	t.Cleanup(func() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func sh(script string) Cmd { return Cmd{Name: "sh", Args: []string{"-c", script}} }
@@ -93,9 +94,7 @@ func TestStderrIsBounded(t *testing.T) {
 
 // What a program leaves behind may belong to others: that is not an error of the program.
 func TestSessionWithProcessesOfOthers(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can leave processes of others")
-	}
+	needs.Root(t, "to leave processes of others")
 	s, err := StartSession(Cmd{Name: "sh", Args: []string{"-c", "sleep 60 & exit 3"}, Dir: t.TempDir()}, nil)
 	if err != nil {
 		t.Fatal(err)

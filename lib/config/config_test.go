@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func parse(t *testing.T, text string) (Config, error) {
@@ -211,18 +212,8 @@ func FuzzParse(f *testing.F) {
 
 // On a file system that is read-only, the message says so, and does not send the user elsewhere.
 func TestReadOnlyDataDir(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a file system takes root")
-	}
 	dir := t.TempDir()
-	if err := syscall.Mount("ponos-test", dir, "tmpfs", syscall.MS_RDONLY, "size=64k"); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	}()
+	needs.Mount(t, dir, "tmpfs", syscall.MS_RDONLY, "size=64k")
 	c := Config{DataDir: filepath.Join(dir, "data")}
 	err := c.CheckDataDir()
 	if err == nil || !strings.HasSuffix(err.Error(), "is not writable: read-only file system") || fault.HintOf(err) != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func git(t *testing.T, dir string, args ...string) string {
@@ -140,6 +141,7 @@ func (s *seen) Run(ctx context.Context, cmd command.Cmd) (command.Result, error)
 // A password in an address is no argument of git's, which everybody can see, and is
 // not told: but git gets it.
 func TestPasswordOfAnAddress(t *testing.T) {
+	needsGit(t)
 	var user, password string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if u, p, ok := r.BasicAuth(); ok {
@@ -165,6 +167,8 @@ func TestPasswordOfAnAddress(t *testing.T) {
 
 // Where a server redirects to does not get the password that was meant for it.
 func TestPasswordStaysWithItsHost(t *testing.T) {
+	needsGit(t)
+	needs.Localhost(t)
 	given := make(chan string, 100)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, p, ok := r.BasicAuth(); ok {

@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/executable"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // counting counts how often each program is run.
@@ -43,24 +44,42 @@ func store(t *testing.T) (*Store, *counting) {
 	return &Store{Dir: filepath.Join(t.TempDir(), "envs"), Run: c, Timeout: 10 * time.Minute}, c
 }
 
+// needsGit has git run as for a user who has configured nothing.
+func needsGit(t *testing.T) {
+	t.Helper()
+	needs.Programs(t, "git")
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CONFIG_HOME", "")
+	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
+	t.Setenv("no_proxy", "*")
+}
+
 // repository makes a git repository with these files, and returns its path and commit.
 func repository(t *testing.T, files map[string]string) (path, commit string) {
 	t.Helper()
+	needsGit(t)
 	path = t.TempDir()
 	for name, text := range files {
 		executable.Write(t, filepath.Join(path, name), text)
 	}
-	git := func(args ...string) string {
-		out, err := command.System.Run(t.Context(), command.Cmd{Name: "git", Args: append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org"}, args...), Dir: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(string(out.Stdout))
-	}
-	git("init", "-q", "-b", "main")
-	git("add", "-A")
-	git("commit", "-qm", "x")
-	return path, git("rev-parse", "HEAD")
+	git(t, path, "init", "-q", "-b", "main")
+	git(t, path, "add", "-A")
+	git(t, path, "commit", "-qm", "x")
+	return path, git(t, path, "rev-parse", "HEAD")
+}
+
+// python writes a Python that makes a virtual environment of one file, with what it was asked for, and
+// fails unless its options are these.
+func python(t *testing.T, options string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "python")
+	executable.Write(t, path, `#!/bin/sh
+for dir; do :; done
+mkdir -p "$dir/bin"
+echo "$*" >"$dir/bin/python"
+test "$*" = "-m venv `+options+`$dir"
+`)
+	return path
 }
 
 func TestPrepareOnceForMany(t *testing.T) {
@@ -71,7 +90,7 @@ echo "print('installed')" > "$VIRTUAL_ENV/hello.py"
 `,
 	})
 	s, calls := store(t)
-	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, PIPFlags: "--no-index --quiet", Python: "python3", Local: true}
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, PIPFlags: "--no-index --quiet", Python: python(t, ""), Local: true}
 	var wg sync.WaitGroup
 	envs := make([]Environment, 20)
 	var log bytes.Buffer
@@ -111,6 +130,10 @@ echo "print('installed')" > "$VIRTUAL_ENV/hello.py"
 }
 
 func TestPipInstalls(t *testing.T) {
+	needs.Programs(t, "python3")
+	if said, err := command.System.Run(t.Context(), command.Cmd{Name: "python3", Args: []string{"-c", "import ensurepip, venv"}}); err != nil {
+		needs.Missing(t, "python3 with venv: "+string(said.Stderr))
+	}
 	repo, commit := repository(t, map[string]string{
 		"pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n",
 		"backend.py": `
@@ -138,6 +161,19 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
 	}
 }
 
+// A Python that has no pip makes environments without, which is enough for an install script.
+func TestPythonWithoutPip(t *testing.T) {
+	repo, commit := repository(t, map[string]string{InstallScript: "true"})
+	s, _ := store(t)
+	env, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: repo, Revision: commit}, Python: python(t, "--without-pip "), Local: true}, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked, err := os.ReadFile(filepath.Join(env.Venv, "bin/python")); err != nil || string(asked) != "-m venv --without-pip "+env.Venv+"\n" {
+		t.Errorf("%q, %v", asked, err)
+	}
+}
+
 func TestWhatCannotBePrepared(t *testing.T) {
 	repo, commit := repository(t, map[string]string{InstallScript: "echo no compiler >&2; exit 7"})
 	for name, tt := range map[string]struct {
@@ -147,7 +183,7 @@ func TestWhatCannotBePrepared(t *testing.T) {
 		"no repository":   {Spec{Source: task.Source{Repository: "/no/such/repository", Revision: "main"}, Local: true}, "/no/such/repository"},
 		"no commit":       {Spec{Source: task.Source{Repository: repo, Revision: strings.Repeat("0", 40)}, Local: true}, "has no commit"},
 		"no branch":       {Spec{Source: task.Source{Repository: repo, Revision: "nope"}, Local: true}, `has no commit "nope"`},
-		"failing install": {Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true, Python: "python3"}, "installing the task's code: bash: exit status 7"},
+		"failing install": {Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true, Python: python(t, "")}, "installing the task's code: bash: exit status 7"},
 		"file URL":        {Spec{Source: task.Source{Repository: "file://" + repo, Revision: commit}}, "a path of this machine is not allowed"},
 		"path":            {Spec{Source: task.Source{Repository: repo, Revision: commit}}, "a path of this machine is not allowed"},
 		"helper":          {Spec{Source: task.Source{Repository: "ext::sh -c id", Revision: commit}, Local: true}, "not a URL"},

@@ -7,16 +7,20 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 func FuzzTrace(f *testing.F) {
-	for _, file := range []string{"testdata/trace.swf", "../../lib/slurm/testdata/22.05.8/sacct-runs.txt"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
+	trace, err := os.ReadFile("testdata/trace.swf")
+	if err != nil {
+		f.Fatal(err)
 	}
+	f.Add(trace)
+	var runs bytes.Buffer
+	if err := captures.Replay(&runs, "../slurm/testdata/22.05.8/sacct-runs.table", "sacct", "--parsable", "--format="+slurm.RunFormat); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(runs.Bytes())
 	f.Add([]byte("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18\n1 1e300 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		runs, err := ReadTrace(bytes.NewReader(text))

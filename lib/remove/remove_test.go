@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // give makes a temporary directory that of an unprivileged user, and has the test act as this user from
@@ -169,10 +171,7 @@ func TestAllAroundAMount(t *testing.T) {
 	}
 	must(os.Symlink(".", link))
 	must(errors.Join(os.MkdirAll(mount, 0o700), os.MkdirAll(filepath.Join(tree, "b", "c"), 0o700), os.MkdirAll(filepath.Join(tree, "a", "a m"), 0o700)))
-	if err := syscall.Mount("none", mount, "tmpfs", 0, ""); err != nil {
-		t.Skipf("mounting a file system takes root: %v", err)
-	}
-	defer syscall.Unmount(mount, syscall.MNT_DETACH)
+	needs.Mount(t, mount, "tmpfs", 0, "")
 	must(os.WriteFile(filepath.Join(mount, "file"), nil, 0o600))
 	must(os.Chmod(filepath.Join(tree, "a"), 0o500))
 	for range 2 {

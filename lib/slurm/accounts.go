@@ -136,7 +136,7 @@ func sacctmgr[R any](ctx context.Context, c *Client, asked []column[R], what ...
 
 func sacctmgrRows[R any](r io.Reader, what string, asked []column[R]) ([]R, error) {
 	var all []R
-	if err := rows(r, layout{"sacctmgr show " + what, '|', "|"}, asked, collect(&all)); err != nil {
+	if err := rows(r, barLayout("sacctmgr show "+what), asked, collect(&all)); err != nil {
 		return nil, err
 	}
 	return all, nil
@@ -149,16 +149,8 @@ func (c *Client) Associations(ctx context.Context, user string) ([]Association, 
 	return sacctmgr(ctx, c, associationColumns, "associations", "user="+user)
 }
 
-// ParseAssociations parses the output of sacctmgr for Associations.
-func ParseAssociations(r io.Reader) ([]Association, error) {
-	return sacctmgrRows(r, "associations", associationColumns)
-}
-
 // QOS returns every quality of service.
 func (c *Client) QOS(ctx context.Context) ([]QOS, error) { return sacctmgr(ctx, c, qosColumns, "qos") }
-
-// ParseQOS parses the output of sacctmgr for QOS.
-func ParseQOS(r io.Reader) ([]QOS, error) { return sacctmgrRows(r, "qos", qosColumns) }
 
 var userColumns = []column[string]{
 	{"user", func(*columns, int, *string) {}},

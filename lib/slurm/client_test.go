@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -11,11 +12,13 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 // answers is a Slurm that gives prepared answers and records the commands.
 type answers struct {
 	stdout, stderr string
+	capture        string // file whose columns are printed instead of stdout
 	code           int
 	asked          []command.Cmd
 }
@@ -26,10 +29,12 @@ func (a *answers) Run(_ context.Context, c command.Cmd) (command.Result, error) 
 	if a.code != 0 {
 		err = &command.ExitError{Name: c.Name, Code: a.code, Stderr: a.stderr}
 	}
-	for _, arg := range c.Args {
-		if mark := markPattern.FindString(arg); mark != "" {
-			a.stdout = strings.ReplaceAll(a.stdout, capturedMark, mark)
+	if a.capture != "" {
+		var out bytes.Buffer
+		if err := captures.Replay(&out, a.capture, c.Name, c.Args...); err != nil {
+			return command.Result{}, err
 		}
+		a.stdout = out.String()
 	}
 	if c.Stdout != nil {
 		// In two pieces, as a pipe may deliver it.

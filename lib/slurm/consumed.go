@@ -133,15 +133,14 @@ func (c *Client) EachConsumed(ctx context.Context, ids []string, p Period, each 
 			args = append(args, "--accounts="+strings.Join(p.Accounts, ","))
 		}
 	}
-	return c.Stream(ctx, func(r io.Reader) error { return ParseConsumed(r, each) }, "sacct", args...)
+	return c.Stream(ctx, func(r io.Reader) error { return parseConsumed(r, consumedColumns, each) }, "sacct", args...)
 }
 
-// ParseConsumed parses the output of sacct for EachConsumed, in which each job precedes its
-// steps.
-func ParseConsumed(r io.Reader, each func(*Consumed) error) error {
+// parseConsumed parses the output of sacct, in which each job precedes its steps.
+func parseConsumed(r io.Reader, asked []column[consumedRow], each func(*Consumed) error) error {
 	var job *Consumed
 	n := 0
-	err := rows(r, endLayout, consumedColumns, func(row *consumedRow) error {
+	err := rows(r, endLayout, asked, func(row *consumedRow) error {
 		n++
 		_, step, isStep := strings.Cut(row.ID, ".")
 		if !isStep {

@@ -1,8 +1,6 @@
 package slurm
 
 import (
-	"bytes"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,12 +8,9 @@ import (
 
 func TestParseConsumed(t *testing.T) {
 	inUTC(t)
-	text, err := os.ReadFile("testdata/22.05.8/sacct-consumed.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text, asked := printed(t, "22.05.8/sacct-consumed", endLayout, consumedColumns)
 	byLabel := map[string]Consumed{}
-	if err := ParseConsumed(bytes.NewReader(text), func(c *Consumed) error { byLabel[c.Label] = *c; return nil }); err != nil || len(byLabel) != 8 {
+	if err := parseConsumed(strings.NewReader(text), asked, func(c *Consumed) error { byLabel[c.Label] = *c; return nil }); err != nil || len(byLabel) != 8 {
 		t.Fatalf("%d jobs, %v", len(byLabel), err)
 	}
 	j := byLabel["3"]
@@ -30,12 +25,12 @@ func TestParseConsumed(t *testing.T) {
 	}
 	// A truncated line is an error, and so is a step without its job.
 	for cut := 1; cut < len(text); cut += 1 + len(text)/200 {
-		if text[cut-1] != '\n' && ParseConsumed(bytes.NewReader(text[:cut]), func(*Consumed) error { return nil }) == nil {
+		if text[cut-1] != '\n' && parseConsumed(strings.NewReader(text[:cut]), asked, func(*Consumed) error { return nil }) == nil {
 			t.Errorf("cut at %d: no error", cut)
 		}
 	}
-	_, steps, _ := strings.Cut(string(text), "\n")
-	if err := ParseConsumed(strings.NewReader(steps), func(*Consumed) error { return nil }); err == nil || !strings.Contains(err.Error(), `step "1.batch" does not follow its job`) {
+	_, steps, _ := strings.Cut(text, "\n")
+	if err := parseConsumed(strings.NewReader(steps), asked, func(*Consumed) error { return nil }); err == nil || !strings.Contains(err.Error(), `step "1.batch" does not follow its job`) {
 		t.Errorf("%v", err)
 	}
 }

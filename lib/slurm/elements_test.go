@@ -41,12 +41,8 @@ func TestArrays(t *testing.T) {
 	inUTC(t)
 	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7"} {
 		t.Run(version, func(t *testing.T) {
-			var queue []Job
-			if err := rows(openTestdata(t, filepath.Join(version, "squeue-arrays.txt")), jobsLayout(capturedMark), ownColumns, collect(&queue)); err != nil {
-				t.Fatal(err)
-			}
 			seen := map[string]string{}
-			for _, j := range queue {
+			for _, j := range parsed(t, version+"/squeue-arrays", jobsLayout(capturedMark), ownColumns) {
 				name, _, _ := strings.Cut(strings.TrimPrefix(j.Comment, "PONOS_TASK="), "-")
 				if fmt.Sprint(j.ID) != strings.Split(j.Label, "_")[0] || j.ID != j.ArrayID || j.Submit == 0 {
 					t.Errorf("%+v", j)
@@ -61,7 +57,8 @@ func TestArrays(t *testing.T) {
 				t.Errorf("squeue: %v", seen)
 			}
 
-			account, err := parseAccount(openTestdata(t, filepath.Join(version, "sacct-arrays.txt")), endColumns)
+			ended, asked := printed(t, version+"/sacct-arrays", endLayout, partColumns)
+			account, err := parseAccount(strings.NewReader(ended), asked)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,9 +78,9 @@ func TestArrays(t *testing.T) {
 				t.Errorf("sacct: %v", seen)
 			}
 
-			var past []Record
-			if err := rows(openTestdata(t, filepath.Join(version, "sacct-past.txt")), endLayout, lineColumns, collect(&past)); err != nil || len(past) < 6 {
-				t.Fatalf("%d records, %v", len(past), err)
+			past := parsed(t, version+"/sacct-past", endLayout, lineColumns)
+			if len(past) < 6 {
+				t.Fatalf("%d records", len(past))
 			}
 			for _, r := range past {
 				if !strings.HasPrefix(r.SubmitLine, "sbatch --parsable") || !strings.Contains(r.SubmitLine, " --comment=PONOS_TASK=") || r.WorkDir != "/tmp" {

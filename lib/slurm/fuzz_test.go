@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 // FuzzListings parses text as the output of every command. The seeds are captured output.
@@ -25,6 +27,21 @@ func FuzzListings(f *testing.F) {
 		}
 		f.Add(text)
 	}
+	for _, q := range capturedQueries {
+		files, err := filepath.Glob("testdata/*/" + q.capture + captures.Extension)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range files {
+			names, err := captures.Captured(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			have := slices.DeleteFunc(slices.Clone(q.columns), func(name string) bool { return !slices.Contains(names, name) })
+			f.Add([]byte(replay(f, file, q.command, formatArgs(q.layout, have)...)))
+		}
+	}
+	f.Add([]byte(capturedSprio(f)))
 	for _, text := range []string{
 		"NodeName=a Gres=gpu:4(S:0,1),gpu:b:2 CPUTot=4\n", "|~" + capturedMark + "\n", "0\x1f+\x1f0\x1f\x1f\x1f\x1f0\n", "root||||0.0|0||1.0|||||\n", "alice|physics|\n",
 		"LicenseName=x@y Total=-1 Remote=yes\n", "JobId=1 Nodes=a CPU_IDs=0 Nodes=b Mem=1 GRES=gpu\n",
@@ -46,13 +63,13 @@ func FuzzListings(f *testing.F) {
 				t.Errorf("%+v, %v", p, err)
 			}
 		}
-		qos, err := ParseQOS(in())
+		qos, err := sacctmgrRows(in(), "qos", qosColumns)
 		for _, q := range qos {
 			if err != nil || q.Name == "" || q.MaxWall.Max < 0 {
 				t.Errorf("%+v, %v", q, err)
 			}
 		}
-		associations, err := ParseAssociations(in())
+		associations, err := sacctmgrRows(in(), "associations", associationColumns)
 		for _, a := range associations {
 			if err != nil || a.Account == "" || a.MaxSubmit.Max < 0 {
 				t.Errorf("%+v, %v", a, err)
@@ -66,7 +83,7 @@ func FuzzListings(f *testing.F) {
 		}); err != nil && !strings.Contains(err.Error(), "sacct") {
 			t.Error(err)
 		}
-		if err := ParseConsumed(in(), func(c *Consumed) error {
+		if err := parseConsumed(in(), consumedColumns, func(c *Consumed) error {
 			if c.ID == "" || strings.Contains(c.ID, ".") || c.Elapsed < 0 {
 				t.Errorf("%+v", c)
 			}
@@ -86,9 +103,9 @@ func FuzzListings(f *testing.F) {
 		if err := rows(in(), jobsLayout(capturedMark), ownColumns, func(*Job) error { own++; return nil }); err == nil && own > bytes.Count(text, []byte("\n")) {
 			t.Errorf("%d jobs", own)
 		}
-		_, _ = parseJobs(in())
+		_ = rows(in(), jobsLayout(capturedMark), jobColumns, func(*Job) error { return nil })
 		_, _ = parseSprio(in())
-		_, _ = ParseShares(in())
+		_, _ = parseShares(in(), shareColumns)
 		_, _ = ParseReservations(in())
 		_, _ = ParseLicenses(in())
 		_, _ = ParseJobDetails(in())

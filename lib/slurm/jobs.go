@@ -117,8 +117,11 @@ var ownColumns = append(append([]column[Job]{
 func jobsLayout(mark string) layout { return layout{"squeue", '|', endOfRecord + mark} }
 
 func jobsArgs(asked []column[Job], mark string, more ...string) []string {
-	format := strings.Join(columnNames(asked), ":|,") + ":|~" + mark
-	return append([]string{"--noheader", "--all", "--local", "--priority", "--noconvert", "--Format=" + format}, more...)
+	return append([]string{"--noheader", "--all", "--local", "--priority", "--noconvert", squeueFormat(columnNames(asked), mark)}, more...)
+}
+
+func squeueFormat(names []string, mark string) string {
+	return "--Format=" + strings.Join(names, ":|,") + ":" + endOfRecord + mark
 }
 
 // squeue runs squeue and calls each with its rows as they arrive.

@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"errors"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,41 +14,32 @@ import (
 
 var markPattern = regexp.MustCompile(`[0-9a-f]{16}`)
 
-// at returns a local time on the day of the captures.
+// at returns a local time on the day of the captures of squeue-own and sacct.
 func at(clock string) int64 {
-	t, err := ParseTime("2026-11-21T" + clock)
+	t, err := ParseTime("2026-11-25T" + clock)
 	if err != nil {
 		panic(err)
 	}
 	return t
 }
 
-func capture(t *testing.T, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile("testdata/22.05.8/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func TestQueue(t *testing.T) {
 	inUTC(t)
-	a := &answers{stdout: string(capture(t, "squeue-own.txt"))}
+	a := &answers{capture: "testdata/22.05.8/squeue-own.table"}
 	got, err := (&Client{Run: a}).Queue(t.Context(), 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, submit := at("16:37:33"), at("16:37:34")
+	before, submit := at("22:26:34"), at("22:26:35")
 	want := []Job{
 		{ID: 7, Label: "7", State: "CANCELLED", Reason: "None", Submit: submit, Start: submit, Exit: Exit{Signal: 15}, Comment: "PONOS_TASK=abc-9"},
 		{ID: 1, Label: "1", State: "COMPLETED", Reason: "None", Submit: before, Start: submit, Derived: Exit{Code: 1}, Comment: "PONOS_TASK=abc-1"},
-		{ID: 8, Label: "8", State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
-		{ID: 6, Label: "6", State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
-		{ID: 2, Label: "2", State: "FAILED", Reason: "NonZeroExitCode", Submit: before, Start: submit, Exit: Exit{Code: 3}, Comment: "PONOS_TASK=abc-2"},
+		{ID: 6, ArrayID: 6, Label: "6_1", Tasks: "1", State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
+		{ID: 6, ArrayID: 6, Label: "6_2", Tasks: "2", State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
+		{ID: 2, Label: "2", State: "FAILED", Reason: "NonZeroExitCode", Submit: submit, Start: submit, Exit: Exit{Code: 3}, Comment: "PONOS_TASK=abc-2"},
 		{ID: 5, Label: "5", State: "PENDING", Reason: "JobHeldUser", Submit: submit, Comment: "a|b"},
 		{ID: 3, Label: "3", State: "RUNNING", Reason: "None", Submit: submit, Start: submit, Comment: "PONOS_TASK=abc-3"},
-		{ID: 4, Label: "4", State: "PENDING", Reason: "BeginTime", Submit: submit, Start: at("17:37:34")},
+		{ID: 4, ArrayID: 4, Label: "4_[1-3%2]", Tasks: "1-3", State: "PENDING", Reason: "BeginTime", Submit: submit, Start: at("23:26:35")},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -62,15 +52,15 @@ func TestQueue(t *testing.T) {
 
 func TestAccount(t *testing.T) {
 	inUTC(t)
-	a := &answers{stdout: string(capture(t, "sacct.txt"))}
+	a := &answers{capture: "testdata/22.05.8/sacct.table"}
 	got, err := (&Client{Run: a}).Account(t.Context(), []string{"1", "7"})
-	if err != nil || len(got) != 8 {
+	if err != nil || len(got) != 10 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for id, want := range map[string]Record{
-		"1": {ID: "1", State: "COMPLETED", Submit: at("16:37:33"), End: at("16:37:34"), Comment: "PONOS_TASK=abc-1", Name: "j1", Steps: []Step{{"0", Exit{Code: 1}}}},
-		"3": {ID: "3", State: "RUNNING", Submit: at("16:37:34"), Name: "j3"},
-		"7": {ID: "7", State: "CANCELLED", By: "0", Submit: at("16:37:34"), End: at("16:37:35"), Comment: "PONOS_TASK=abc-9", Name: "j\n9|x", Batch: Exit{Signal: 15}},
+		"1": {ID: "1", State: "COMPLETED", Submit: at("22:26:34"), End: at("22:26:35"), Comment: "PONOS_TASK=abc-1", Name: "j1", Steps: []Step{{"0", Exit{Code: 1}}}},
+		"3": {ID: "3", State: "RUNNING", Submit: at("22:26:35"), Name: "j3"},
+		"7": {ID: "7", State: "CANCELLED", By: "0", Submit: at("22:26:35"), End: at("22:26:36"), Comment: "PONOS_TASK=abc-9", Name: "j\n9|x", Batch: Exit{Signal: 15}},
 	} {
 		if diff := cmp.Diff(want, got[id]); diff != "" {
 			t.Errorf("job %s: %s", id, diff)
@@ -93,13 +83,14 @@ func TestStepsLostWithTheirNode(t *testing.T) {
 	inUTC(t)
 	var jobs []Job
 	queue := "13|COMPLETED|None|2026-11-23T14:51:23|2026-11-23T14:51:30|0|-2|1|(null)|~" + capturedMark + "\n"
-	if err := rows(strings.NewReader(queue), jobsLayout(capturedMark), ownColumns, collect(&jobs)); err != nil || len(jobs) != 1 || jobs[0].Derived != (Exit{}) || jobs[0].Restarts != 1 {
+	asked := pick(ownColumns, "JobArrayID", "State", "Reason", "SubmitTime", "StartTime", "exit_code", "DerivedEC", "RestartCnt", "Comment")
+	if err := rows(strings.NewReader(queue), jobsLayout(capturedMark), asked, collect(&jobs)); err != nil || len(jobs) != 1 || jobs[0].Derived != (Exit{}) || jobs[0].Restarts != 1 {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 	account := strings.ReplaceAll("17|NODE_FAIL|0:0|2026-11-23T14:54:17|2026-11-23T14:54:20||wrap|\n"+
 		"17.batch|CANCELLED||2026-11-23T14:54:17|2026-11-23T14:54:20||batch|\n"+
 		"17.0|CANCELLED||2026-11-23T14:54:17|2026-11-23T14:54:20||sleep|\n", "|", "\x1f")
-	got, err := parseAccount(strings.NewReader(account), endColumns)
+	got, err := parseAccount(strings.NewReader(account), pick(recordColumns, "JobID", "State", "ExitCode", "Submit", "End", "Comment", "JobName"))
 	if job := got["17"]; err != nil || job.State != "NODE_FAIL" || job.FirstFailure() != (Exit{}) {
 		t.Errorf("%+v, %v", job, err)
 	}
@@ -108,18 +99,19 @@ func TestStepsLostWithTheirNode(t *testing.T) {
 // Incomplete output, or output in another language, is an error with the line number, never a
 // shorter list of jobs.
 func TestOddOutputIsAnError(t *testing.T) {
-	queue, account := string(capture(t, "squeue-own.txt")), string(capture(t, "sacct.txt"))
+	queue, jobs := printed(t, "22.05.8/squeue-own", jobsLayout(capturedMark), ownColumns)
+	account, ended := printed(t, "22.05.8/sacct", endLayout, endColumns)
 	for _, tt := range []struct{ name, text, want string }{
 		{"cut", queue[:len(queue)-20], "squeue: line 8 of its output: cut short"},
 		{"words", queue + "slurm_load_jobs error\n", "squeue: line 9"},
 		{"html", "<html>\n", "squeue: line 1"},
-		{"time", strings.Replace(queue, "2026-11-21T16:37:34", "yesterday", 1), `squeue: line 1 of its output: SubmitTime: "yesterday": expected a time`},
+		{"time", strings.Replace(queue, "2026-11-25T22:26:35", "yesterday", 1), `squeue: line 1 of its output: SubmitTime: "yesterday": expected a time`},
 		{"id", strings.Replace(queue, "7|", "x|", 1), `JobArrayID: "x": expected a job id`},
 		{"state", strings.Replace(queue, "|RUNNING|", "|?|", 1), `State: "?": expected a state`},
 	} {
-		var jobs []Job
-		if err := rows(strings.NewReader(tt.text), jobsLayout(capturedMark), ownColumns, collect(&jobs)); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
-			t.Errorf("%s: %d jobs, %v; want %q", tt.name, len(jobs), err, tt.want)
+		var got []Job
+		if err := rows(strings.NewReader(tt.text), jobsLayout(capturedMark), jobs, collect(&got)); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
+			t.Errorf("%s: %d jobs, %v; want %q", tt.name, len(got), err, tt.want)
 		}
 	}
 	for _, tt := range []struct{ name, text, want string }{
@@ -127,7 +119,7 @@ func TestOddOutputIsAnError(t *testing.T) {
 		{"step first", "1.0\x1fCOMPLETED\x1f0:0\x1f\x1f\x1f\x1f\x1f\n", "comes before its job"},
 		{"words", "Slurm accounting storage is down\n", "cut short"},
 	} {
-		if jobs, err := parseAccount(strings.NewReader(tt.text), endColumns); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
+		if jobs, err := parseAccount(strings.NewReader(tt.text), ended); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
 			t.Errorf("%s: %d jobs, %v; want %q", tt.name, len(jobs), err, tt.want)
 		}
 	}

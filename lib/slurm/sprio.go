@@ -36,12 +36,14 @@ var sprioColumns = []string{
 	"qos", "weighted qos", "site", "nice", "tres", "weighted tres",
 }
 
+const sprioFormat = "%i|%r|%u|%Y|%a|%A|%b|%B|%f|%F|%j|%J|%p|%P|%q|%Q|%S|%N|%t|%T" + endOfRecord
+
 var sprioLayout = layout{"sprio", '|', endOfRecord}
 
 // EachFactors calls each with the rows of sprio. The row is valid during the call.
 func (c *Client) EachFactors(ctx context.Context, each func(*Factors) error) error {
 	return c.Stream(ctx, func(r io.Reader) error { return scanSprio(r, each) },
-		"sprio", "--noheader", "--local", "--format=%i|%r|%u|%Y|%a|%A|%b|%B|%f|%F|%j|%J|%p|%P|%q|%Q|%S|%N|%t|%T"+endOfRecord)
+		"sprio", "--noheader", "--local", "--format="+sprioFormat)
 }
 
 func scanSprio(r io.Reader, each func(*Factors) error) error {

@@ -54,14 +54,13 @@ var shareColumns = []column[Share]{
 
 // Shares returns the tree of associations, in sshare's order.
 func (c *Client) Shares(ctx context.Context) ([]Share, error) {
-	return stream(ctx, c, ParseShares, "sshare",
+	return stream(ctx, c, func(r io.Reader) ([]Share, error) { return parseShares(r, shareColumns) }, "sshare",
 		"--noheader", "--parsable", "--all", "--format="+strings.Join(columnNames(shareColumns), ","))
 }
 
-// ParseShares parses the output of sshare.
-func ParseShares(r io.Reader) ([]Share, error) {
+func parseShares(r io.Reader, asked []column[Share]) ([]Share, error) {
 	var tree []Share
-	err := rows(r, barLayout("sshare"), shareColumns, func(s *Share) error {
+	err := rows(r, barLayout("sshare"), asked, func(s *Share) error {
 		if above := len(tree) - 1; above < 0 && s.Depth != 0 || above >= 0 && s.Depth > tree[above].Depth+1 {
 			return parseError("sshare", len(tree)+1, "Account %q is not below the account of the row before", s.Account)
 		}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,9 +20,10 @@ func TestVersions(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			open := func(name string) *os.File { return openTestdata(t, filepath.Join(version, name)) }
 
-			var queue []Job
-			if err := rows(open("squeue-own.txt"), jobsLayout(capturedMark), ownColumns, collect(&queue)); err != nil || len(queue) != 8 {
-				t.Fatalf("own jobs: %d, %v", len(queue), err)
+			// Some captures have raw ids.
+			queue := parsed(t, version+"/squeue-own", jobsLayout(capturedMark), append(pick(jobColumns, "JobID"), ownColumns...))
+			if len(queue) != 8 {
+				t.Fatalf("%d own jobs", len(queue))
 			}
 			own := map[string]Job{}
 			for _, j := range queue {
@@ -41,9 +43,9 @@ func TestVersions(t *testing.T) {
 				t.Errorf("own jobs: %s", diff)
 			}
 
-			jobs, err := parseJobs(open("squeue.txt"))
-			if err != nil || len(jobs) != 3 {
-				t.Fatalf("jobs: %+v, %v", jobs, err)
+			jobs := parsed(t, version+"/squeue", jobsLayout(capturedMark), jobColumns)
+			if len(jobs) != 3 {
+				t.Fatalf("jobs: %+v", jobs)
 			}
 			for _, j := range jobs {
 				switch j.Name {
@@ -64,8 +66,13 @@ func TestVersions(t *testing.T) {
 				}
 			}
 
-			account, err := parseAccount(open("sacct.txt"), endColumns)
-			if err != nil || len(account) != 8 {
+			ended, asked := printed(t, version+"/sacct", endLayout, append(pick(recordColumns, "JobIDRaw"), endColumns...))
+			account, err := parseAccount(strings.NewReader(ended), asked)
+			elements := 1 // of a pending array, with raw ids
+			if asked[0].name == "JobID" {
+				elements = 3
+			}
+			if err != nil || len(account) != 7+elements {
 				t.Fatalf("parseAccount: %d jobs, %v", len(account), err)
 			}
 			for _, r := range account {
@@ -167,9 +174,9 @@ func TestVersions(t *testing.T) {
 				t.Error("ParseJobDetails: no job has the comment of its task")
 			}
 
-			qos, err := ParseQOS(open("qos.txt"))
-			if err != nil || len(qos) != 5 {
-				t.Fatalf("ParseQOS: %+v, %v", qos, err)
+			qos := parsed(t, version+"/qos", barLayout("sacctmgr show qos"), qosColumns)
+			if len(qos) != 5 {
+				t.Fatalf("QoS: %+v", qos)
 			}
 			wantQOS := QOS{
 				Name: "limited", Priority: 5, Flags: "DenyOnLimit,OverPartQOS", Preempt: "normal", PreemptMode: "cluster", GraceTime: time.Minute, UsageFactor: 0.5, UsageThreshold: 0.25,
@@ -185,9 +192,9 @@ func TestVersions(t *testing.T) {
 				t.Error(diff)
 			}
 
-			mine, err := ParseAssociations(open("associations-carol.txt"))
-			if err != nil || len(mine) != 1 {
-				t.Fatalf("ParseAssociations: %+v, %v", mine, err)
+			mine := parsed(t, version+"/associations-carol", barLayout("sacctmgr show associations"), associationColumns)
+			if len(mine) != 1 {
+				t.Fatalf("associations of carol: %+v", mine)
 			}
 			carol := Association{
 				Cluster: "testbed", Account: "csi", User: "carol", DefaultQOS: "normal", QOS: []string{"high", "normal", "qos_gpu-t3", "qos_gpu-t4"}, Shares: "1",
@@ -198,20 +205,21 @@ func TestVersions(t *testing.T) {
 			if diff := cmp.Diff(carol, mine[0]); diff != "" {
 				t.Error(diff)
 			}
-			accounts, err := ParseAssociations(open("associations-accounts.txt"))
-			if err != nil || len(accounts) != 4 {
-				t.Fatalf("ParseAssociations: %+v, %v", accounts, err)
+			accounts := parsed(t, version+"/associations-accounts", barLayout("sacctmgr show associations"), associationColumns)
+			if len(accounts) != 4 {
+				t.Fatalf("associations of accounts: %+v", accounts)
 			}
 			if a := accounts[1]; a.Account != "csi" || a.Parent != "root" || a.User != "" || a.Grp.Jobs != AtMost[int64](30) || a.Grp.TRES["cpu"] != 100 {
 				t.Errorf("%+v", a)
 			}
 
-			shares, err := ParseShares(open("sshare.txt"))
+			tree, columns := printed(t, version+"/sshare", barLayout("sshare"), shareColumns)
+			shares, err := parseShares(strings.NewReader(tree), columns)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !slices.ContainsFunc(shares, func(s Share) bool { return s.User == "carol" && s.Account == "csi" && s.RawShares == 1 && s.HasFactor }) {
-				t.Errorf("ParseShares: %+v", shares)
+				t.Errorf("parseShares: %+v", shares)
 			}
 
 			config, err := ParseConfig(open("config.txt"))
@@ -243,11 +251,11 @@ func TestOtherCaptures(t *testing.T) {
 			if p := partitions[3]; p.Name != "gpu_csi_a" || !slices.Equal(p.AllowAccounts, []string{"csi"}) || p.MaxTime != 7*24*time.Hour || p.DefaultTime != time.Hour || p.JobFactor != 20 {
 				t.Errorf("%+v", p)
 			}
-			jobs, err := parseJobs(open("squeue.txt"))
-			if err != nil || len(jobs) != 3 || !slices.ContainsFunc(jobs, func(j Job) bool {
+			jobs := parsed(t, version+"/squeue", jobsLayout(capturedMark), jobColumns)
+			if len(jobs) != 3 || !slices.ContainsFunc(jobs, func(j Job) bool {
 				return j.Name == "j3" && j.State == "RUNNING" && j.TRES.GPUs() == 2 && j.End-j.Start == 300
 			}) {
-				t.Errorf("jobs: %+v, %v", jobs, err)
+				t.Errorf("jobs: %+v", jobs)
 			}
 			details, err := ParseJobDetails(open("job.txt"))
 			if err != nil || !slices.ContainsFunc(details, func(j JobDetail) bool {
@@ -255,9 +263,10 @@ func TestOtherCaptures(t *testing.T) {
 			}) {
 				t.Errorf("ParseJobDetails: %+v, %v", details, err)
 			}
-			shares, err := ParseShares(open("sshare.txt"))
+			tree, columns := printed(t, version+"/sshare", barLayout("sshare"), shareColumns)
+			shares, err := parseShares(strings.NewReader(tree), columns)
 			if err != nil || !slices.ContainsFunc(shares, func(s Share) bool { return s.User == "carol" && s.RawShares == 1 && s.HasFactor }) {
-				t.Errorf("ParseShares: %+v, %v", shares, err)
+				t.Errorf("parseShares: %+v, %v", shares, err)
 			}
 			if config, err := ParseConfig(open("config.txt")); err != nil || config.Get("ClusterName") != "testbed" {
 				t.Errorf("ParseConfig: %v, %v", config, err)

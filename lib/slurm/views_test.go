@@ -24,21 +24,11 @@ func captured(t testing.TB, name string) []byte {
 	return b
 }
 
-// capturedMark is the end of squeue's rows in the captures.
-const capturedMark = "0123456789abcdef"
-
 func inUTC(t *testing.T) {
 	t.Helper()
 	was := time.Local
 	time.Local = time.UTC
 	t.Cleanup(func() { time.Local = was })
-}
-
-// parseJobs parses the output of squeue for EachJob.
-func parseJobs(r io.Reader) ([]Job, error) {
-	var jobs []Job
-	err := rows(r, jobsLayout(capturedMark), jobColumns, collect(&jobs))
-	return jobs, err
 }
 
 func parseSprio(r io.Reader) ([]Factors, error) {
@@ -49,12 +39,8 @@ func parseSprio(r io.Reader) ([]Factors, error) {
 
 func TestParseJobs(t *testing.T) {
 	inUTC(t)
-	jobs, err := parseJobs(bytes.NewReader(captured(t, "squeue.txt")))
-	if err != nil {
-		t.Fatal(err)
-	}
 	byLabel := map[string]Job{}
-	for _, j := range jobs {
+	for _, j := range parsed(t, "22.05.8/queue/squeue", jobsLayout(capturedMark), jobColumns) {
 		byLabel[j.Label] = j
 	}
 	if got, want := byLabel["5_[3-6%3]"].Name, "作業|x y"; got != want {
@@ -85,21 +71,36 @@ func TestParseJobs(t *testing.T) {
 // Truncated output must never be used, wherever it ends.
 func TestCutOff(t *testing.T) {
 	inUTC(t)
-	parsers := map[string]func(io.Reader) error{
-		"squeue.txt": func(r io.Reader) error { _, err := parseJobs(r); return err },
-		"sprio.txt":  func(r io.Reader) error { _, err := parseSprio(r); return err },
-		"sshare.txt": func(r io.Reader) error { _, err := ParseShares(r); return err },
-		"sacct.txt": func(r io.Reader) error {
-			return rows(r, barLayout("sacct"), usageColumns, func(*Record) error { return nil })
-		},
-		"sreport.txt":     func(r io.Reader) error { _, err := parseReport(r); return err },
+	type output struct {
+		text  string
+		parse func(io.Reader) error
+	}
+	outputs := map[string]output{}
+	for name, parse := range map[string]func(io.Reader) error{
 		"config.txt":      func(r io.Reader) error { _, err := ParseConfig(r); return err },
 		"node.txt":        func(r io.Reader) error { _, err := ParseNodes(r); return err },
 		"reservation.txt": func(r io.Reader) error { _, err := ParseReservations(r); return err },
 		"job.txt":         func(r io.Reader) error { _, err := ParseJobDetails(r); return err },
+	} {
+		outputs[name] = output{string(captured(t, name)), parse}
 	}
-	for name, parse := range parsers {
-		whole := captured(t, name)
+	jobs, jobsAsked := printed(t, "22.05.8/queue/squeue", jobsLayout(capturedMark), jobColumns)
+	outputs["squeue"] = output{jobs, func(r io.Reader) error {
+		return rows(r, jobsLayout(capturedMark), jobsAsked, func(*Job) error { return nil })
+	}}
+	shares, sharesAsked := printed(t, "22.05.8/queue/sshare", barLayout("sshare"), shareColumns)
+	outputs["sshare"] = output{shares, func(r io.Reader) error { _, err := parseShares(r, sharesAsked); return err }}
+	usage, usageAsked := printed(t, "22.05.8/queue/sacct-usage", barLayout("sacct"), usageColumns)
+	outputs["sacct"] = output{usage, func(r io.Reader) error {
+		return rows(r, barLayout("sacct"), usageAsked, func(*Record) error { return nil })
+	}}
+	report, reportAsked := printed(t, "22.05.8/queue/sreport", barLayout("sreport"), reportColumns)
+	outputs["sreport"] = output{report, func(r io.Reader) error {
+		return rows(r, barLayout("sreport"), reportAsked, func(*ReportRow) error { return nil })
+	}}
+	outputs["sprio"] = output{capturedSprio(t), func(r io.Reader) error { _, err := parseSprio(r); return err }}
+	for name, o := range outputs {
+		whole, parse := []byte(o.text), o.parse
 		if err := parse(bytes.NewReader(whole)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -127,10 +128,11 @@ func lastLine(b []byte) []byte { return b[bytes.LastIndexByte(b, '\n')+1:] }
 // The name of a job cannot add a row.
 func TestForgedRow(t *testing.T) {
 	inUTC(t)
-	row := string(bytes.SplitAfterN(captured(t, "squeue.txt"), []byte("\n"), 2)[0])
+	text, asked := printed(t, "22.05.8/queue/squeue", jobsLayout(capturedMark), jobColumns)
+	row := strings.SplitAfterN(text, "\n", 2)[0]
 	forged := strings.Replace(row, "|~"+capturedMark, "\n"+strings.ReplaceAll(row, capturedMark, "guess")+"|~"+capturedMark, 1)
-	jobs, err := parseJobs(strings.NewReader(forged))
-	if err != nil || len(jobs) != 1 {
+	var jobs []Job
+	if err := rows(strings.NewReader(forged), jobsLayout(capturedMark), asked, collect(&jobs)); err != nil || len(jobs) != 1 {
 		t.Fatalf("%d jobs, %v; want one with a strange name", len(jobs), err)
 	}
 }
@@ -140,8 +142,11 @@ func TestOtherVersions(t *testing.T) {
 	inUTC(t)
 	row := "9|9|9|N/A|0|0|eve|(null)|gpu|(null)|PENDING|4294901758|-5|2026-11-20T17:50:56|Unknown|N/A|N/A|NONE|UNLIMITED|2-4|8|cpu=8,mem=0.50T,node=2,gres/gpu:h100=2|" +
 		"gres/gpu:h100:2|gres/gpu:1||(null)|(null)|a&b|(null)|afterok:3_*(unfulfilled)|Nodes required for job are DOWN, DRAINED or reserved|n|~" + capturedMark + "\n"
-	jobs, err := parseJobs(strings.NewReader(row))
-	if err != nil {
+	asked := pick(jobColumns, strings.Split("JobID|ArrayJobID|JobArrayID|ArrayTaskID|HetJobID|HetJobOffset|UserName|Account|Partition|QOS|State|PriorityLong|Nice|"+
+		"SubmitTime|EligibleTime|AccrueTime|StartTime|EndTime|TimeLimit|NumNodes|NumCPUs|tres-alloc|"+
+		"tres-per-job|tres-per-node|NodeList|SchedNodes|ReqNodes|Feature|Reservation|Dependency|Reason|Name", "|")...)
+	var jobs []Job
+	if err := rows(strings.NewReader(row), jobsLayout(capturedMark), asked, collect(&jobs)); err != nil {
 		t.Fatal(err)
 	}
 	j := jobs[0]
@@ -169,8 +174,12 @@ func TestOtherVersions(t *testing.T) {
 	}
 }
 
+func capturedSprio(t testing.TB) string {
+	return replay(t, "testdata/22.05.8/queue/sprio.table", "sprio", "--format="+sprioFormat)
+}
+
 func TestSprio(t *testing.T) {
-	rows, err := parseSprio(bytes.NewReader(captured(t, "sprio.txt")))
+	rows, err := parseSprio(strings.NewReader(capturedSprio(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +207,8 @@ func TestSprio(t *testing.T) {
 }
 
 func TestShares(t *testing.T) {
-	rows, err := ParseShares(bytes.NewReader(captured(t, "sshare.txt")))
+	text, asked := printed(t, "22.05.8/queue/sshare", barLayout("sshare"), shareColumns)
+	rows, err := parseShares(strings.NewReader(text), asked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,12 +219,12 @@ func TestShares(t *testing.T) {
 	if rows[0].Depth != 0 || rows[0].HasFactor {
 		t.Errorf("root: %+v", rows[0])
 	}
-	parent, err := ParseShares(strings.NewReader("root||||0.0|0||1.0|||||\n root|root||parent|0.0|0|0.0|0.0|1.0|inf|||\n"))
+	parent, err := parseShares(strings.NewReader("root||||0.0|0||1.0|||||\n root|root||parent|0.0|0|0.0|0.0|1.0|inf|||\n"), asked)
 	if err != nil || !parent[1].Parent {
 		t.Errorf("%+v, %v", parent, err)
 	}
 	for _, bad := range []string{"  deep|||1|0|0|0|0|0|0|||\n", "root|||x|0|0|0|0|0|0|||\n", "root||||\n"} {
-		if _, err := ParseShares(strings.NewReader(bad)); err == nil {
+		if _, err := parseShares(strings.NewReader(bad), asked); err == nil {
 			t.Errorf("%q: no error", bad)
 		}
 	}
@@ -350,14 +360,9 @@ func TestEarlierRuns(t *testing.T) {
 }
 
 func TestParseRuns(t *testing.T) {
-	f, err := os.Open("testdata/22.05.8/sacct-runs.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var runs []Record
-	if err := ParseRuns(f, collect(&runs)); err != nil || len(runs) != 34 {
-		t.Fatalf("%d runs, %v", len(runs), err)
+	runs := parsed(t, "22.05.8/sacct-runs", barLayout("sacct"), runColumns)
+	if len(runs) != 34 {
+		t.Fatalf("%d runs", len(runs))
 	}
 	first := runs[0]
 	if first.Name != "short1" || first.QOS != "normal" || first.Limit != 20*time.Minute || first.Nodes != 1 || first.End-first.Start != 20 || first.TRES["cpu"] != 2 || first.Submit != first.Start {

@@ -266,6 +266,26 @@ func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []e
 	return found, errs
 }
 
+// Attempts returns tasks, each behind those that it retries, the first attempt first; each once.
+func Attempts(all, found []spool.Summary) []spool.Summary {
+	byID := make(map[task.ID]spool.Summary, len(all))
+	for _, s := range all {
+		byID[s.ID] = s
+	}
+	var out []spool.Summary
+	seen := map[task.ID]bool{}
+	for _, s := range found {
+		var chain []spool.Summary
+		for at, ok := s, true; ok && !seen[at.ID]; at, ok = byID[at.RetryOf] {
+			seen[at.ID] = true
+			chain = append(chain, at)
+		}
+		slices.Reverse(chain)
+		out = append(out, chain...)
+	}
+	return out
+}
+
 // maxWords limits how many ids are read from a pipe.
 const maxWords = 1_000_000
 

@@ -82,6 +82,28 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+func TestAttempts(t *testing.T) {
+	chain := []spool.Summary{
+		{ID: "a1", Retried: true}, {ID: "b"}, {ID: "a2", RetryOf: "a1", Retried: true}, {ID: "a3", RetryOf: "a2"},
+		{ID: "orphan", RetryOf: "gone"}, {ID: "x", RetryOf: "y"}, {ID: "y", RetryOf: "x"},
+	}
+	for words, want := range map[string]string{
+		"a3": "a1 a2 a3", "a2": "a1 a2", "b a3": "b a1 a2 a3", "a3 a1": "a1 a2 a3", "a1 a3": "a1 a2 a3", "orphan": "orphan", "x": "y x", "": "",
+	} {
+		var found []spool.Summary
+		for _, w := range strings.Fields(words) {
+			s, err := One(chain, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, s)
+		}
+		if got := short(Attempts(chain, found)); got != want {
+			t.Errorf("%s: %s; want %s", words, got, want)
+		}
+	}
+}
+
 func FuzzReadWords(f *testing.F) {
 	f.Add("a\n b c\n\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -2,23 +2,19 @@ package usage
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 func recorded(t *testing.T) []Run {
 	t.Helper()
-	f, err := os.Open("../slurm/testdata/22.05.8/sacct-consumed.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	client := slurm.Client{Run: captures.Runner("../slurm/testdata/22.05.8/sacct-consumed.table")}
 	var runs []Run
-	if err := slurm.ParseConsumed(f, func(c *slurm.Consumed) error { runs = append(runs, Of(c)); return nil }); err != nil {
+	if err := client.EachConsumed(t.Context(), nil, slurm.Period{}, func(c *slurm.Consumed) error { runs = append(runs, Of(c)); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return runs

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // A spool has one owner, for whom its agent submits jobs. Others, root among them, are told
 // whose it is before a task is accepted that this agent could not read.
 func TestSpoolOfAnotherUser(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("to become another user takes root")
-	}
+	needs.Root(t, "to be another user")
 	dir, err := os.MkdirTemp("/tmp", "ponos-owner") // other users cannot see t.TempDir
 	if err != nil {
 		t.Fatal(err)

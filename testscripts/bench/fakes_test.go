@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
-// The fakes print what files say: $PONOS_FAKE/squeue and $PONOS_FAKE/sacct. They
+// The fakes replay captures: squeue.table and sacct.table in $PONOS_FAKE. They
 // note each call in $PONOS_FAKE/calls, and take as long as the real ones, unless
 // $PONOS_FAKE_PACE is "instant".
 var fakes = map[string]func(){
@@ -55,22 +57,20 @@ func check(err error) {
 	}
 }
 
-// play prints a file at a pace.
+// play replays a capture at a pace.
 func play(name string, p pace) {
 	note(name)
-	text, err := os.ReadFile(filepath.Join(os.Getenv("PONOS_FAKE"), name))
-	check(err)
-	if _, mark, ok := strings.Cut(strings.Join(os.Args, " "), "|~"); ok {
-		mark, _, _ = strings.Cut(mark, " ")
-		text = bytes.ReplaceAll(text, []byte("MARK"), []byte(mark))
-	}
+	began := time.Now()
+	var out bytes.Buffer
+	check(captures.Replay(&out, filepath.Join(os.Getenv("PONOS_FAKE"), name+captures.Extension), name, os.Args[1:]...))
+	text := out.Bytes()
 	if os.Getenv("PONOS_FAKE_PACE") == "instant" {
-		_, err = os.Stdout.Write(text)
+		_, err := os.Stdout.Write(text)
 		check(err)
 		return
 	}
 	lines := time.Duration(bytes.Count(text, []byte("\n")))
-	time.Sleep(p.base + lines*p.wait)
+	time.Sleep(time.Until(began.Add(p.base + lines*p.wait)))
 	// The real ones print through a buffer of this size.
 	const buffer = 4096
 	perByte := float64(lines*p.work) / float64(max(1, len(text)))
@@ -80,7 +80,7 @@ func play(name string, p pace) {
 		for float64(time.Since(start)) < perByte*float64(end) {
 			runtime.KeepAlive(text) // computing, not sleeping
 		}
-		_, err = os.Stdout.Write(text[at:end])
+		_, err := os.Stdout.Write(text[at:end])
 		check(err)
 	}
 }

@@ -98,7 +98,7 @@ var startedJob = regexp.MustCompile(`"event":"started".*"job":"(\d+)`)
 func newStarter(b *testing.B) *starter {
 	cluster := harness.Cluster(b)
 	s := &starter{tb: b, dir: b.TempDir()}
-	s.env = []string{"PATH=" + harness.Bin + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "USER=root", "LOGNAME=root", "TZ=UTC"}
+	s.env = []string{"PATH=" + harness.Bin + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "USER=" + harness.User(), "LOGNAME=" + harness.User(), "TZ=UTC"}
 	for name, value := range cluster {
 		s.env = append(s.env, name+"="+value)
 	}

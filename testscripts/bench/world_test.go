@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 // world is an agent with tasks whose jobs run, as far as the fakes say.
@@ -133,10 +134,11 @@ func (w *world) grow(i int) {
 
 // slurm writes what squeue and sacct say: all that have not ended run.
 func (w *world) slurm() {
-	var squeue, sacct bytes.Buffer
+	squeue := bytes.NewBufferString("JobArrayID|State|Reason|SubmitTime|StartTime|exit_code|DerivedEC|RestartCnt|Comment\n")
+	sacct := bytes.NewBufferString("JobID|State|ExitCode|Submit|End|Comment|JobName|SubmitLine|WorkDir=/\n")
 	for i := range w.tasks {
 		if !w.ended[i] {
-			fmt.Fprintf(&squeue, "%s|RUNNING|None|2026-03-01T12:00:00|2026-03-01T12:00:05|0|0|0|%s|~MARK\n", w.job(i), w.comment(i))
+			fmt.Fprintf(squeue, "%s|RUNNING|None|2026-03-01T12:00:00|2026-03-01T12:00:05|0|0|0|%s\n", w.job(i), w.comment(i))
 			continue
 		}
 		for _, step := range []string{"", ".batch"} {
@@ -144,15 +146,11 @@ func (w *world) slurm() {
 			if step != "" {
 				comment, name = "", "batch"
 			}
-			fields := []string{w.job(i) + step, "COMPLETED", "0:0", "2026-03-01T12:00:00", "2026-03-01T12:10:00", comment, name}
-			if w.size > 1 {
-				fields = append(fields, "sbatch") // the SubmitLine, which is asked for elements of arrays
-			}
-			fmt.Fprintln(&sacct, strings.Join(append(fields, ""), "\x1f"))
+			fmt.Fprintf(sacct, "%s|COMPLETED|0:0|2026-03-01T12:00:00|2026-03-01T12:10:00|%s|%s|sbatch\n", w.job(i)+step, comment, name)
 		}
 	}
-	w.must(os.WriteFile(w.file("squeue"), squeue.Bytes(), 0o600))
-	w.must(os.WriteFile(w.file("sacct"), sacct.Bytes(), 0o600))
+	w.must(os.WriteFile(w.file("squeue"+captures.Extension), squeue.Bytes(), 0o600))
+	w.must(os.WriteFile(w.file("sacct"+captures.Extension), sacct.Bytes(), 0o600))
 }
 
 // took is what a program cost.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // world is a cluster, two queues and the agents, in one directory:
@@ -83,10 +84,7 @@ const (
 func newWorld(t testing.TB, seed uint64) *world {
 	t.Helper()
 	if os.Geteuid() != 0 || os.Getenv("PONOS_TEST_SLURM") == "no" {
-		if os.Getenv("PONOS_TEST_SLURM") == "require" {
-			t.Fatal("the cluster takes root")
-		}
-		t.Skip("needs a real Slurm: its cluster takes root, and PONOS_TEST_SLURM other than \"no\"")
+		needs.Missing(t, "a real Slurm, which takes root, and PONOS_TEST_SLURM other than \"no\"")
 	}
 	w := &world{t: t, dir: fmt.Sprintf("/tmp/ponos-chaos-%d", seed), port: firstPort + int(seed%clusters)*ports}
 	w.holdPlace()

@@ -28,7 +28,7 @@ func demo(t *testing.T, env []string, args ...string) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(harness.Root(), "testscripts/demo/run"), args...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = slices.Concat(harness.Clock(), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "USER=root", "LOGNAME=root"}, env)
+	cmd.Env = slices.Concat(harness.Clock(), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "USER=" + harness.User(), "LOGNAME=" + harness.User()}, env)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -74,6 +74,7 @@ func inOrder(t *testing.T, text string, patterns []string) {
 // TestDemo runs it as on Debian without python3-venv, where a virtual environment
 // can be had only without pip.
 func TestDemo(t *testing.T) {
+	harness.Programs(t, "python3")
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func TestNamesOfPySlurm(t *testing.T) {
 }
 
 func TestExamplesOfConfigurationsAreRead(t *testing.T) {
-	for _, source := range []string{"README.md", "man/ponos.yaml.5.md"} {
+	for _, source := range []string{"man/ponos.yaml.5.md", "man/ponos-tutorial.7.md", "man/ponos-arkindex.7.md", "man/ponos-vast.7.md"} {
 		blocks := regexp.MustCompile("(?s)\n```yaml\n(.*?)```\n").FindAllStringSubmatch(read(t, source), -1)
 		if len(blocks) == 0 {
 			t.Errorf("%s has no example of a configuration", source)

@@ -357,32 +357,3 @@ func TestWordsAreExplained(t *testing.T) {
 		t.Error("no flag tells its values")
 	}
 }
-
-func TestReadmeKnowsEveryTool(t *testing.T) {
-	readme := read(t, "README.md")
-	for _, tool := range tools {
-		if !strings.Contains(readme, "| [`"+tool+"`](man/"+tool+".1.md) |") {
-			t.Errorf("README.md has no row for %s in its table of tools", tool)
-		}
-	}
-	links := map[string]bool{}
-	for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readme, -1) {
-		links[m[1]] = true
-		if _, err := os.Stat(filepath.Join(harness.Root(), m[1])); err != nil {
-			t.Errorf("README.md leads nowhere: %v", err)
-		}
-	}
-	pages, err := filepath.Glob(filepath.Join(harness.Root(), "man/*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range pages {
-		if !links["man/"+filepath.Base(page)] {
-			t.Errorf("README.md has no link to man/%s", filepath.Base(page))
-		}
-	}
-	// Within one screen: what it is, and how to try it.
-	if i := strings.Index(readme, "make demo\n"); i < 0 || strings.Count(readme[:i], "\n") > 36 {
-		t.Errorf("the two commands stand in line %d of README.md", strings.Count(readme[:max(i, 0)], "\n"))
-	}
-}

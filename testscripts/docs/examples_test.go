@@ -78,7 +78,7 @@ func check(t *testing.T, source string, all []step) {
 		fmt.Fprintf(&script, "{\n%s\n} >%s/%d 2>&1\n", s.command, dir, i)
 	}
 	// Jobs that still run would write into a directory that is being removed.
-	script.WriteString("for _ in $(seq 3000); do compgen -G \"$HOME/ponos/data/state/local/[wt]a*/*\" >/dev/null || break; sleep 0.1; done; sleep 0.2\n")
+	script.WriteString("for _ in $(seq 3000); do compgen -G \"$HOME/*/data/state/local/[wt]a*/*\" >/dev/null || break; sleep 0.1; done; sleep 0.2\n")
 	path := filepath.Join(dir, "script")
 	if err := os.WriteFile(path, []byte(script.String()), 0o600); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func TestTargets(t *testing.T) {
 		t.Errorf("make help lists %q, and the targets are %q", listed, targets)
 	}
 	contributing := read(t, "CONTRIBUTING.md")
-	for _, m := range regexp.MustCompile("`make ((?:[a-z-]+ ?)+)").FindAllStringSubmatch(contributing, -1) {
+	for _, m := range regexp.MustCompile("`make ([a-z][a-z -]*)").FindAllStringSubmatch(contributing, -1) {
 		for name := range strings.FieldsSeq(m[1]) {
 			if !slices.Contains(targets, name) {
 				t.Errorf("CONTRIBUTING.md: make has no target %q", name)

@@ -184,6 +184,7 @@ func TestExamplesOnACluster(t *testing.T) {
 	examplesOf(t, "lfind.1.md", dir, "alice", env, edit, map[string]expect{
 		"opts=$(lfind": {0, "Submitted batch job "}, "--soonest": {0, "--partition="}, "explain": {1, "GPU"}, "convert": {0, "slurm"}, "run --wait": {0, "trained\n"},
 	})
+	readmeOnACluster(t, dir, env, edit)
 	// What the plugin gives to lfind.
 	requests := regexp.MustCompile(`--find(?: '|=)([^'\n]+)`).FindAllStringSubmatch(strings.Join(indented(read(t, "man/spank_ponos.8.md")), "\n"), -1)
 	if len(requests) < 3 {

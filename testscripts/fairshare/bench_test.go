@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +21,7 @@ const benchJobs = 100_000
 func longQueue(b *testing.B, dir string) {
 	b.Helper()
 	recorded := filepath.Join(harness.Root(), "lib/slurm/testdata/22.05.8/queue")
-	for _, name := range []string{"config.txt", "partitions.txt", "node.txt", "reservation.txt", "sshare.txt"} {
+	for _, name := range []string{"config.txt", "partitions.txt", "node.txt", "reservation.txt", "sshare.table"} {
 		text, err := os.ReadFile(filepath.Join(recorded, name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), text, 0o644)
@@ -31,7 +30,11 @@ func longQueue(b *testing.B, dir string) {
 			b.Fatal(err)
 		}
 	}
-	queue, factors := create(b, dir, "squeue.txt"), create(b, dir, "sprio.txt")
+	queue, factors := create(b, dir, "squeue.table"), create(b, dir, "sprio.table")
+	fmt.Fprint(queue, "JobID|ArrayJobID|JobArrayID|ArrayTaskID|HetJobID|HetJobOffset|UserName|Account|Partition|QOS|State|PriorityLong|Nice|"+
+		"SubmitTime|EligibleTime|AccrueTime|StartTime|EndTime|TimeLimit|NumNodes|NumCPUs|tres-alloc|tres-per-job|tres-per-node|NodeList|SchedNodes|"+
+		"ReqNodes|Feature|Reservation|Dependency|Reason|Name\n")
+	fmt.Fprintf(factors, "%s\n", "%i|%r|%u|%Y|%a|%A|%b|%B|%f|%F|%j|%J|%p|%P|%q|%Q|%S|%N|%t|%T")
 	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	for i := range benchJobs {
 		user, prio := fmt.Sprintf("user%03d", i%700), 1000+i*7919%90000
@@ -46,10 +49,10 @@ func longQueue(b *testing.B, dir string) {
 				start, nodes = begin.AddDate(0, 1, i%30).Format("2006-01-02T15:04:05"), "gpu1"
 			}
 			id := 1_000_000 + i
-			fmt.Fprintf(queue, "%d|%d|%d|N/A|0|0|%s|account%02d|%s|normal|PENDING|%d|0|%s|%s|%s|%s|N/A|%d:00:00|1|%d|cpu=%d,mem=%dM,node=1,billing=%d,gres/gpu=%d|gres:gpu:%d|N/A||%s||(null)|(null)|(null)|%s|train-%d-of-the-model|~0123456789abcdef\n",
+			fmt.Fprintf(queue, "%d|%d|%d|N/A|0|0|%s|account%02d|%s|normal|PENDING|%d|0|%s|%s|%s|%s|N/A|%d:00:00|1|%d|cpu=%d,mem=%dM,node=1,billing=%d,gres/gpu=%d|gres:gpu:%d|N/A||%s||(null)|(null)|(null)|%s|train-%d-of-the-model\n",
 				id, id, id, user, i%60, partition, prio, submit, submit, submit, start, 1+i%23, 1+i%8, 1+i%8, 500*(1+i%8), 1+i%8, i%4, i%4, nodes,
 				[]string{"Priority", "Resources", "QOSMaxJobsPerUserLimit"}[i%3], i)
-			fmt.Fprintf(factors, "%d|%s|%s|%d|0.%07d|%d|0.0000000|0|0.%07d|%d|0.1178571|59|0.5000000|500|0.1000000|200|0|0|cpu=0.06,mem=0.02,gres/gpu=0.25|cpu=6,mem=2,gres/gpu=125|~\n",
+			fmt.Fprintf(factors, "%d|%s|%s|%d|0.%07d|%d|0.0000000|0|0.%07d|%d|0.1178571|59|0.5000000|500|0.1000000|200|0|0|cpu=0.06,mem=0.02,gres/gpu=0.25|cpu=6,mem=2,gres/gpu=125\n",
 				id, partition, user, prio-k, i%10_000_000, i/10_000, (i*31)%10_000_000, (i*31)%10_000_000/1000)
 		}
 	}
@@ -74,7 +77,7 @@ func create(b *testing.B, dir, name string) *bufio.Writer {
 // have to make by hand.
 var rawCalls = [][]string{
 	{"squeue", "--noheader", "--all", "--local", "--priority", "--noconvert", "--Format=Name:|~0123456789abcdef", "--states=PENDING"},
-	{"sprio", "--noheader", "--local"},
+	{"sprio", "--noheader", "--local", "--format=%i|%r|%Y|%A|%F|%J|%P|%Q|%T|~"},
 	{"scontrol", "--all", "--oneliner", "show", "partitions"},
 	{"scontrol", "show", "config"},
 }
@@ -126,36 +129,5 @@ func BenchmarkLongQueue(b *testing.B) {
 			b.ReportMetric(ours.Seconds()/float64(b.N), "s-fairshare")
 			b.ReportMetric(float64(memory)/(1<<20), "MiB")
 		})
-	}
-}
-
-// streamRows writes an answer row by row, with the mark that was asked for, if
-// there is one. Every thousand rows it waits until it is their time.
-func streamRows(file, mark string, pace time.Duration, out *bufio.Writer) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	rows := bufio.NewReaderSize(f, 1<<20)
-	began := time.Now()
-	for n := 1; ; n++ {
-		row, err := rows.ReadSlice('\n')
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if mark == "" {
-			out.Write(row)
-		} else {
-			out.Write(bytes.TrimSuffix(row, []byte("0123456789abcdef\n")))
-			out.WriteString(mark)
-			out.WriteByte('\n')
-		}
-		if n%1000 == 0 {
-			time.Sleep(time.Until(began.Add(time.Duration(n) * pace)))
-		}
 	}
 }

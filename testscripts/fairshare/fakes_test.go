@@ -2,7 +2,9 @@ package fairshare
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,11 +13,13 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/testscripts/captures"
+	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
 // answer is what stands in for Slurm's commands. It logs what it was asked to
-// $ASKED and answers with the file NAME.txt of $ANSWERS or else of $RECORDED; for
-// scontrol NAME is what is to be shown. NAME.err goes to stderr, and the number in
+// $ASKED and answers with the text NAME.txt or the capture NAME.table of $ANSWERS or
+// else of $RECORDED; for scontrol NAME is what is to be shown. NAME.err goes to stderr, and the number in
 // NAME.exit is the exit status. sbatch answers by its partition.
 func answer(name string, args []string) int {
 	if log, err := os.OpenFile(os.Getenv("ASKED"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err == nil {
@@ -36,6 +40,7 @@ func answer(name string, args []string) int {
 			}
 		}
 	case "sacct":
+		key = "sacct-usage"
 		for _, arg := range args {
 			if strings.HasPrefix(arg, "--state=") {
 				key = "sacct-ended" // of which none is recorded
@@ -48,16 +53,14 @@ func answer(name string, args []string) int {
 			}
 		}
 	}
-	if text, err := find(key + ".err"); err == nil {
+	if text, err := read(key + ".err"); err == nil {
 		fmt.Fprint(os.Stderr, atNow(text))
 	}
-	if file := filepath.Join(os.Getenv("RECORDED"), name+".txt"); os.Getenv("ANSWERS") == "" && isLong(file) {
-		return long(file, name, args)
+	if err := print(name, key, args); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 98
 	}
-	if text, err := find(key + ".txt"); err == nil {
-		print(name, text, args)
-	}
-	if text, err := find(key + ".exit"); err == nil {
+	if text, err := read(key + ".exit"); err == nil {
 		code, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil {
 			return 99
@@ -67,13 +70,22 @@ func answer(name string, args []string) int {
 	return 0
 }
 
-func find(file string) (string, error) {
+// find returns the path of the first of these files.
+func find(names ...string) string {
 	for _, dir := range []string{os.Getenv("ANSWERS"), os.Getenv("RECORDED"), os.Getenv("COMMON")} {
-		if b, err := os.ReadFile(filepath.Join(dir, file)); err == nil && dir != "" {
-			return string(b), nil
+		for _, name := range names {
+			path := filepath.Join(dir, name)
+			if _, err := os.Stat(path); err == nil && dir != "" {
+				return path
+			}
 		}
 	}
-	return "", os.ErrNotExist
+	return ""
+}
+
+func read(name string) (string, error) {
+	b, err := os.ReadFile(find(name))
+	return string(b), err
 }
 
 var nowPattern = regexp.MustCompile(`@NOW\+(\d+)@`)
@@ -86,58 +98,57 @@ func atNow(text string) string {
 	})
 }
 
-var markPattern = regexp.MustCompile(`~([0-9a-f]+)$`)
-
-// print writes an answer. squeue ends its rows with the mark it was given, and
-// heeds --states.
-func print(name, text string, args []string) {
-	out := bufio.NewWriter(os.Stdout)
-	defer out.Flush()
-	if name != "squeue" {
-		out.WriteString(text)
-		return
+// print prints a text or a capture, if there is one.
+func print(name, key string, args []string) error {
+	path := find(key+".txt", key+captures.Extension)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
 	}
-	states := ""
-	for _, arg := range args {
-		if m := markPattern.FindStringSubmatch(arg); m != nil && strings.HasPrefix(arg, "--Format=") {
-			text = strings.ReplaceAll(text, "0123456789abcdef", m[1])
+	if filepath.Ext(path) != captures.Extension {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			_, err = os.Stdout.Write(text)
 		}
-		if s, ok := strings.CutPrefix(arg, "--states="); ok {
-			states = s
-		}
+		return err
 	}
-	keep := true
-	for line := range strings.Lines(text) {
-		if f := strings.Split(line, "|"); len(f) > 20 && states != "" {
-			keep = strings.Contains(","+states+",", ","+f[10]+",")
-		}
-		if keep {
-			out.WriteString(line)
-		}
+	out := bufio.NewWriterSize(os.Stdout, 64<<10)
+	if info.Size() > 1<<20 { // a queue of the benchmarks
+		out = bufio.NewWriterSize(&paced{pace: pace[name], began: time.Now()}, 64<<10)
 	}
+	capture, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer capture.Close()
+	if err := captures.ReplayText(out, path, asker(name, capture), name, args...); err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
-// isLong reports whether a queue is too long to be held in memory twice.
-func isLong(file string) bool {
-	info, err := os.Stat(file)
-	return err == nil && info.Size() > 1<<20
+// asker gives the shares of root, who has asked for the recorded answers, to the user who runs the tests.
+func asker(name string, capture io.Reader) io.Reader {
+	if name != "sshare" {
+		return capture
+	}
+	text, _ := io.ReadAll(capture)
+	return strings.NewReader(strings.ReplaceAll(string(text), "|root|", "|"+harness.User()+"|"))
 }
 
 // pace is the time that squeue and sprio of Slurm 22.05.8 took for a row on a
 // cluster with 8038 and 1790 of them, that of the controller included.
 var pace = map[string]time.Duration{"squeue": 5500 * time.Nanosecond, "sprio": 7 * time.Microsecond}
 
-// long answers row by row, at the pace of the real command.
-func long(file, name string, args []string) int {
-	mark := ""
-	for _, arg := range args {
-		if m := markPattern.FindStringSubmatch(arg); m != nil {
-			mark = m[1]
-		}
-	}
-	out := bufio.NewWriterSize(os.Stdout, 64<<10)
-	if err := streamRows(file, mark, pace[name], out); err != nil || out.Flush() != nil {
-		return 98
-	}
-	return 0
+// paced prints rows, none before its time.
+type paced struct {
+	pace  time.Duration // for a row
+	began time.Time
+	rows  int
+}
+
+func (p *paced) Write(text []byte) (int, error) {
+	p.rows += bytes.Count(text, []byte("\n"))
+	time.Sleep(time.Until(p.began.Add(time.Duration(p.rows) * p.pace)))
+	return os.Stdout.Write(text)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // cluster is the real Slurm of this test binary.
@@ -26,16 +28,12 @@ var cluster struct {
 // directory and ports of its own, unless it runs already. It returns the variables
 // that programs need to speak to it, and to have its clock. It ends with the tests.
 //
-// Where Slurm cannot be had the test is skipped, in one line that says why; with
-// PONOS_TEST_SLURM=require it fails.
+// Where Slurm cannot be had the test is skipped, in one line that says why.
 func Cluster(t testing.TB) map[string]string {
 	t.Helper()
 	cluster.once.Do(startCluster)
 	if cluster.err != nil {
-		if os.Getenv("PONOS_TEST_SLURM") == "require" {
-			t.Fatalf("no Slurm: %v", cluster.err)
-		}
-		t.Skipf("needs a real Slurm: %v", cluster.err)
+		needs.Missing(t, "a real Slurm: "+cluster.err.Error())
 	}
 	return cluster.env
 }
@@ -46,7 +44,7 @@ func startCluster() {
 		return
 	}
 	if os.Geteuid() != 0 {
-		cluster.err = fmt.Errorf("starting the cluster takes root")
+		cluster.err = fmt.Errorf("starting its cluster takes root")
 		return
 	}
 	if _, err := os.Stat("/etc/debian_version"); err != nil {

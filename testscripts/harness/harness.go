@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -152,6 +153,8 @@ type Options struct {
 //	signal NAME PIDFILE           sends a signal to the process whose id is in a file
 //	json FILE                     fails unless every line of FILE is a JSON value
 //	runs PATTERN                  fails unless a process of this script has such a command line
+//
+// and the conditions [root] and [has:PROGRAM]: the machine has a program, which the tests do not stand in for.
 func Run(t *testing.T, o Options) {
 	t.Helper()
 	if o.Dir == "" {
@@ -168,7 +171,7 @@ func Run(t *testing.T, o Options) {
 		Deadline: time.Now().Add(scriptTime),
 		Setup: func(env *testscript.Env) error {
 			home := filepath.Join(env.WorkDir, "home")
-			for name, value := range map[string]string{"HOME": home, "TZ": Zone(), "LC_ALL": "C.UTF-8", "ROOT": Root(), "USER": "root", "LOGNAME": "root"} {
+			for name, value := range map[string]string{"HOME": home, "TZ": Zone(), "LC_ALL": "C.UTF-8", "ROOT": Root(), "USER": User(), "LOGNAME": User()} {
 				env.Setenv(name, value)
 			}
 			env.Vars = append(env.Vars, Clock()...)
@@ -186,9 +189,20 @@ func Run(t *testing.T, o Options) {
 			if cond == "root" {
 				return os.Geteuid() == 0, nil
 			}
+			if program, ok := strings.CutPrefix(cond, "has:"); ok {
+				return onCallersPath(program), nil
+			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 	})
+}
+
+// User is the name of the user who runs the tests, or the number of one without a name.
+func User() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Getuid())
 }
 
 // Root is the directory of the project.

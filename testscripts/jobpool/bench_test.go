@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // contender runs some tasks, which do nothing, two at a time.
@@ -334,7 +335,7 @@ func BenchmarkLargeOutput(b *testing.B) {
 func BenchmarkFirstTask(b *testing.B) {
 	options, err := startSSHD(b)
 	if err != nil {
-		b.Skipf("needs an sshd: %v", err)
+		needs.Missing(b, "an sshd: "+err.Error())
 	}
 	dir := b.TempDir()
 	run := 0

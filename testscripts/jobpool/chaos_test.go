@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // chaos runs tasks while workers, connections and heads are killed at random, goes
@@ -255,9 +257,7 @@ func TestInterruptedTwice(t *testing.T) {
 // the run goes on where it was ended.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system takes root")
-	}
+	needs.Root(t, "to mount a small file system")
 	p := newPool(t, "-j2", "-q")
 	dir := filepath.Join(p.dir, "run")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -286,9 +286,7 @@ func TestFullDisk(t *testing.T) {
 // stops as with a full disk, so that the jobs of a pool wait for room, and it goes on where it was ended.
 func TestNoMoreFiles(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system takes root")
-	}
+	needs.Root(t, "to mount a small file system")
 	p := newPool(t, "-j2", "-q", "--output", "files", "--run", "run")
 	dir := filepath.Join(p.dir, "run")
 	if err := os.Mkdir(dir, 0o755); err != nil {

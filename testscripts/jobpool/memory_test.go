@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/testscripts/cgrouptest"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // TestMemoryIsLimitedByTheKernel has a pool in a subtree of cgroups that is delegated to it: the
@@ -15,7 +16,7 @@ import (
 func TestMemoryIsLimitedByTheKernel(t *testing.T) {
 	parent, v1, why := cgrouptest.Subtree(t)
 	if parent == "" {
-		t.Skip("needs a cgroup that can be divided: " + why)
+		needs.Missing(t, "a cgroup that can be divided: "+why)
 	}
 	own := parent
 	if !v1 {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // pool is a run of jobpool under test.
@@ -223,12 +224,8 @@ func (p *pool) matching(text string) []int {
 func sshd(t *testing.T) []string {
 	t.Helper()
 	option, err := startSSHD(t)
-	switch {
-	case err == nil:
-	case os.Getenv("PONOS_TEST_SLURM") == "require":
-		t.Fatalf("no sshd: %v", err)
-	default:
-		t.Skipf("needs an sshd: %v", err)
+	if err != nil {
+		needs.Missing(t, "an sshd: "+err.Error())
 	}
 	return []string{"--via", "ssh", "--ssh-opt", option}
 }

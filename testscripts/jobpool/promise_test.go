@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // ends is how each task that has ended did, as the journal tells it last.
@@ -31,9 +32,7 @@ func (p *pool) ends() map[int64]string {
 // room for it; what is not is run again when there is.
 func TestOutputOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system takes root")
-	}
+	needs.Root(t, "to mount a small file system")
 	const tasks, size = 20, 100000
 	command := "echo begin $JOBPOOL_SEQ; head -c 100000 /dev/zero | tr '\\0' x; echo; echo end $JOBPOOL_SEQ # {}"
 	want := func(seq int64) string {

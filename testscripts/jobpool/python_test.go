@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 var pythonVersion = regexp.MustCompile(`^Python 3\.(\d+)\.`)
@@ -46,7 +47,7 @@ func pythons(t *testing.T) []string {
 		minors = append(minors, minor)
 	}
 	if slices.Sort(minors); len(minors) == 0 {
-		t.Fatal("there is no Python from 3.6 on")
+		needs.Missing(t, "python3, from 3.6 on, with venv")
 	}
 	return slices.Compact([]string{byMinor[minors[0]], byMinor[minors[len(minors)-1]]})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func TestMain(m *testing.M) {
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) {
 
 func TestSlurm(t *testing.T) {
 	if _, err := os.Stat("/sys/fs/cgroup/memory/cgroup.procs"); err != nil {
-		t.Skipf("needs cgroups of version 1, which the Slurm of the tests can divide: %v", err)
+		needs.Missing(t, "cgroups of version 1, which the Slurm of the tests can divide: "+err.Error())
 	}
 	t.Setenv("PONOS_CLUSTER_CGROUP", "yes")
 	cluster := harness.Cluster(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func TestMain(m *testing.M) {
@@ -52,10 +53,7 @@ const kept = 3 * time.Second
 func view(t *testing.T, backing, at string) {
 	t.Helper()
 	if _, err := os.Stat("/dev/fuse"); err != nil || os.Geteuid() != 0 {
-		if os.Getenv("PONOS_TEST_SLURM") == "require" {
-			t.Fatalf("no FUSE: %v, user %d", err, os.Geteuid())
-		}
-		t.Skip("needs FUSE: /dev/fuse, and root")
+		needs.Missing(t, "FUSE: /dev/fuse, and root")
 	}
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		t.Fatal(err)

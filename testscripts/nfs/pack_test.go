@@ -47,6 +47,7 @@ func TestPackedTasks(t *testing.T) {
 			t.Fatalf("%s: not in time\n%s", what, sh("ponos-list --long; cat pilot.out"))
 		}
 	}
+	harness.Programs(t, "git", "python3")
 	sh("ponos-setup >/dev/null")
 	for range tasks {
 		sh("ponos-submit -- sh -c 'echo $PONOS_TASK >>$1/ran; sleep 0.2' x $1 2>/dev/null", dir)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func run(t *testing.T, args ...string) string {
@@ -87,14 +88,12 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-func needs(t *testing.T) {
+func packaging(t *testing.T) {
 	t.Helper()
 	harness.Programs(t, "make", "dpkg-deb=dpkg", "rpm", "busybox=busybox-static", "zsh")
 	// Building nfpm has things to say, which "make dist" has not.
 	run(t, "make", "-s", "-C", harness.Root(), filepath.Join(harness.Root(), "bin/dev/nfpm"))
-	if os.Geteuid() != 0 {
-		t.Skip("packages are installed by root")
-	}
+	needs.Root(t, "to install packages")
 }
 
 // root makes a directory that packages can be installed in: a shell is all it has.
@@ -289,7 +288,7 @@ var some = []string{
 }
 
 func TestPackages(t *testing.T) {
-	needs(t)
+	packaging(t)
 	entries, err := os.ReadDir(filepath.Join(harness.Root(), "cmd"))
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 // TestRelease releases a copy of the source, once tag, changelog and packages agree.
 func TestRelease(t *testing.T) {
 	t.Parallel()
+	harness.Programs(t, "git")
 	source, out := t.TempDir(), filepath.Join(t.TempDir(), "dist")
 	for _, part := range []string{"cmd", "lib", "man", "completions", "examples", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
 		run(t, "cp", "-R", filepath.Join(harness.Root(), part), source)

@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // scene is what is shown in one picture.
 type scene struct {
 	name, title   string
@@ -34,18 +36,38 @@ var crowd = []string{
 
 var home = []string{"scancel --me", "bob: scancel --me", "carol: scancel --me"}
 
+// agent takes turns every second, on the partition cpu of the cluster.
+var agent = []string{
+	"ponos-setup --init ~/ponos",
+	"printf '%s\\n' \"queue: spool:$HOME/ponos/spool\" \"data_dir: $HOME/ponos/data\" \"pid_file: $HOME/ponos/ponos.pid\" 'slurm: {base: {account: research}, cpu: {partition: cpu, time: \"1:00:00\"}}' >~/ponos/ponos.yaml",
+	"ponos-poll",
+}
+
+var agentEnds = []string{
+	"kill $(cat ~/ponos/ponos.pid) && while kill -0 $(cat ~/ponos/ponos.pid) 2>/dev/null; do sleep 0.1; done; true",
+	"scancel --me; for i in $(seq 50); do [ -z \"$(squeue -h --me)\" ] && break; sleep 0.1; done",
+}
+
 var scenes = []scene{
 	{
+		name: "sweep", tools: []string{"ponos-setup", "ponos-submit", "ponos-list", "ponos-log", "ponos-retry", "ponos-poll", "ponos-stop", "ponos-start"},
+		title: "A sweep on Slurm: one of three tasks fails, its log says why, and it is retried", columns: 92, rows: 16, slurm: true,
+		before: slices.Concat(agent, []string{
+			"(ponos-poll --every 1s | ponos-stop | ponos-start) >agent.log 2>&1 &",
+			"printf 'lr\\n0.01\\n0.1\\n1\\n' >lr.tsv",
+			// One task meets a broken GPU, once.
+			"printf '%s\\n' '#!/bin/sh' '[ $2 = 1 ] && mkdir ~/met 2>/dev/null || exit 0' 'echo RuntimeError: CUDA error: uncorrectable ECC error >&2' 'exit 1' >train && chmod +x train",
+		}),
+		after: agentEnds,
+		steps: []step{
+			{command: "ponos-submit --wait --group lr --directory . --each lr.tsv -- ./train --lr {lr} >ids"},
+			{command: "ponos-log lr-1 | grep Error"},
+			{command: "ponos-retry lr-1 >>ids && ponos-submit --wait --group lr && ponos-list --group lr"},
+		},
+	},
+	{
 		name: "pipeline", tools: []string{"ponos-setup", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start"}, title: "A task goes through the pipeline and is run by Slurm", columns: 108, rows: 26, slurm: true, moves: true,
-		before: []string{
-			"ponos-setup --init ~/ponos",
-			"printf '%s\\n' \"queue: spool:$HOME/ponos/spool\" \"data_dir: $HOME/ponos/data\" \"pid_file: $HOME/ponos/ponos.pid\" 'slurm: {base: {account: research}, cpu: {partition: cpu, time: \"1:00:00\"}}' >~/ponos/ponos.yaml",
-			"ponos-poll",
-		},
-		after: []string{
-			"agent=$(cat ~/ponos/ponos.pid) && kill $agent && while kill -0 $agent 2>/dev/null; do sleep 0.1; done; true",
-			"scancel --me; for i in $(seq 50); do [ -z \"$(squeue -h --me)\" ] && break; sleep 0.1; done",
-		},
+		before: agent, after: agentEnds,
 		steps: []step{
 			{command: "ponos-submit --slug hello -- echo 'hello, world'"},
 			{command: "ponos-poll | ponos-stop | ponos-start"},

@@ -1,5 +1,5 @@
 // Command style measures the style of Go code: go run ./testscripts/style DIR... prints a
-// row for each directory. CONTRIBUTING.md has its figures for this project and for others.
+// row for each directory. The figures inform; nothing is refused for them.
 package main
 
 import (

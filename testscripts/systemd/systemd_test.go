@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func TestMain(m *testing.M) {
@@ -81,9 +82,7 @@ func TestCron(t *testing.T) {
 
 func TestLogrotate(t *testing.T) {
 	harness.Programs(t, "logrotate", "gzip")
-	if os.Geteuid() != 0 {
-		t.Skip("logrotate changes its user, which takes root")
-	}
+	needs.Root(t, "as logrotate changes its user")
 	dir, err := os.MkdirTemp("/tmp", "ponos-logs")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -83,6 +84,7 @@ type options struct {
 
 func newWorld(t *testing.T, o options) *world {
 	t.Helper()
+	needs.OneOf(t, "curl", "python3") // which an image needs: here, an instance has the programs of this machine
 	dir := t.TempDir()
 	if o.boot == 0 {
 		o.boot = 60 * time.Millisecond

@@ -13,9 +13,10 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
-// answers maps commands to their recorded output.
+// answers maps commands to their recorded output, or to "capture: " and the text of a capture.
 type answers map[string]string
 
 func (a answers) Run(_ context.Context, c command.Cmd) (command.Result, error) {
@@ -24,6 +25,13 @@ func (a answers) Run(_ context.Context, c command.Cmd) (command.Result, error) {
 		if strings.HasPrefix(line, prefix) {
 			if words, failed := strings.CutPrefix(out, "fail: "); failed {
 				return command.Result{}, &command.ExitError{Name: c.Name, Code: 1, Stderr: words}
+			}
+			if text, ok := strings.CutPrefix(out, "capture: "); ok {
+				var b strings.Builder
+				if err := captures.ReplayText(&b, prefix, strings.NewReader(text), c.Name, c.Args...); err != nil {
+					return command.Result{}, err
+				}
+				out = b.String()
 			}
 			if c.Stdout != nil {
 				_, err := io.WriteString(c.Stdout, out)
@@ -48,9 +56,9 @@ func testbed(t *testing.T) answers {
 	return answers{
 		"scontrol --all --oneliner --details show node":               testdata(t, "show_nodes_oneline.txt"),
 		"scontrol --all --oneliner show partitions":                   testdata(t, "show_partitions_oneline.txt"),
-		"sacctmgr --noheader --parsable show associations user=alice": testdata(t, "associations-alice.txt"),
-		"sacctmgr --noheader --parsable show user alice":              "alice|research|\n",
-		"sacctmgr --noheader --parsable show qos":                     testdata(t, "qos.txt"),
+		"sacctmgr --noheader --parsable show associations user=alice": "capture: " + testdata(t, "associations-alice.table"),
+		"sacctmgr --noheader --parsable show user alice":              "capture: " + testdata(t, "user.table"),
+		"sacctmgr --noheader --parsable show qos":                     "capture: " + testdata(t, "qos.table"),
 		"scontrol --oneliner show licenses":                           testdata(t, "licenses.txt"),
 		"scontrol --all --oneliner show reservation":                  "No reservations in the system\n",
 		"scontrol show config":                                        testdata(t, "config.txt"),
@@ -121,7 +129,7 @@ func TestAskFails(t *testing.T) {
 
 func TestOneCluster(t *testing.T) {
 	a := testbed(t)
-	a["sacctmgr --noheader --parsable show associations user=alice"] = strings.ReplaceAll(testdata(t, "associations-alice.txt"), "testbed|iea", "other|iea")
+	a["sacctmgr --noheader --parsable show associations user=alice"] = "capture: " + strings.ReplaceAll(testdata(t, "associations-alice.table"), "testbed|iea", "other|iea")
 	a["scontrol show config"] = "Configuration data as of 2026-11-20T18:00:00\nClusterName             = testbed\nSLURM_VERSION           = 22.05.8\n"
 	s, err := ask(a)
 	if err != nil || len(s.Associations) != 1 || s.Associations[0].Account != "research" {

@@ -3,7 +3,6 @@ package control
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // A request that comes as the pool ends is answered as one that finds no pool.
@@ -37,9 +37,7 @@ func TestAskedAtTheEnd(t *testing.T) {
 
 // Another user is told that the run is not theirs, and not that it has ended.
 func TestAskedByAnotherUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to be another user")
-	}
+	needs.Root(t, "to be another user")
 	dir := t.TempDir()
 	s, err := Listen(dir, pool.Spec{})
 	if err != nil {

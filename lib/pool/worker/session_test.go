@@ -93,7 +93,7 @@ func open(t *testing.T, edit func(*Options, *wire.Setup)) *session {
 	o := Options{
 		In: in, Out: out, Hello: wire.Hello{Protocol: wire.Protocol, Host: "host", PID: os.Getpid(), Clock: s.clock.Load()}, Temp: s.temp,
 		Processes: func(_ int, handle command.Handler) Processes { return processes{handle} },
-		Signals:   s.signals, Environ: []string{"PATH=" + os.Getenv("PATH"), "JOBPOOL_OLD=1", "WHO=worker"},
+		Signals:   s.signals, Environ: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "JOBPOOL_OLD=1", "WHO=worker"},
 		Clock: func() int64 { s.looked.Add(1); return s.clock.Load() }, Orphans: machine.Orphans(),
 	}
 	setup := wire.Setup{

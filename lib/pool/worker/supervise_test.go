@@ -246,7 +246,7 @@ func TestKilledWorkers(t *testing.T) {
 	} {
 		s := supervise(t, func(setup *wire.Setup) {
 			if tt.name == "stopped" {
-				setup.Lease, setup.Grace = 3, 0
+				setup.Lease, setup.Grace = 8, 0
 			}
 		})
 		s.run(task(1, away))

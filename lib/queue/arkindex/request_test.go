@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func TestFaults(t *testing.T) {
@@ -66,6 +67,7 @@ func TestFaults(t *testing.T) {
 
 // A page instead of an answer does nothing, whatever its status says.
 func TestPageIsNoSuccess(t *testing.T) {
+	needs.Localhost(t)
 	b := setup(t, server.Options{})
 	id := b.add(&server.Task{Slug: "one"})[0]
 	b.actions()
@@ -110,6 +112,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestRedirects(t *testing.T) {
+	needs.Localhost(t)
 	var seen []string
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Method+" "+r.Header.Get("Authorization"))

@@ -19,9 +19,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func TestTaskAndActions(t *testing.T) {
+	needs.Localhost(t)
 	for name, opt := range map[string]server.Options{
 		"well-known paths": {NoDocument: true},
 		"document":         {},

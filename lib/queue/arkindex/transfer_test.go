@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // A file of any size goes and comes in pieces.
@@ -104,6 +105,7 @@ func TestStall(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
+	needs.Localhost(t)
 	b := setup(t, server.Options{LogType: arkindex.DefaultLogContentType})
 	id := b.add(&server.Task{Slug: "one"})[0]
 	b.actions()
@@ -134,6 +136,7 @@ func TestLog(t *testing.T) {
 }
 
 func TestLogWithoutContentType(t *testing.T) {
+	needs.Localhost(t)
 	b := setup(t, server.Options{}, func(c *arkindex.Config) { c.LogContentType = "" })
 	id := b.add(&server.Task{Slug: "one"})[0]
 	b.actions()
@@ -146,6 +149,7 @@ func TestLogWithoutContentType(t *testing.T) {
 }
 
 func TestArtifacts(t *testing.T) {
+	needs.Localhost(t)
 	for _, paginated := range []bool{false, true} {
 		b := setup(t, server.Options{Paginated: paginated})
 		id := b.add(&server.Task{Slug: "maker"})[0]
@@ -202,6 +206,7 @@ func TestArtifacts(t *testing.T) {
 // Who may read an artifact is not the same everywhere: the agent tries its own
 // credential where a task's is not taken.
 func TestArtifactCredentials(t *testing.T) {
+	needs.Localhost(t)
 	b := setup(t, server.Options{})
 	ids := b.add(&server.Task{Slug: "maker"}, &server.Task{Slug: "other"})
 	b.actions()
@@ -245,6 +250,7 @@ func TestArtifactCredentials(t *testing.T) {
 
 // What will never be taken is told apart from what may be taken later.
 func TestRefusedArtifact(t *testing.T) {
+	needs.Localhost(t)
 	b := setup(t, server.Options{})
 	id := b.add(&server.Task{Slug: "one"})[0]
 	b.actions()
@@ -271,6 +277,7 @@ func TestRefusedArtifact(t *testing.T) {
 }
 
 func TestExpiredFile(t *testing.T) {
+	needs.Localhost(t)
 	b := setup(t, server.Options{})
 	b.addSpec(server.Spec{Storage: map[string]string{"m": "model"}})
 	id := b.add(&server.Task{Slug: "one", Files: map[string]string{"m": "m"}})[0]

@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/cgrouptest"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func must(t *testing.T, err error) {
@@ -25,9 +26,10 @@ func must(t *testing.T, err error) {
 // A job that needs more memory than it has asked for is ended by the kernel, in a subtree of
 // cgroups that is delegated to the worker; one that does not has no trace of it.
 func TestMemoryIsLimitedByTheKernel(t *testing.T) {
+	needs.Root(t, "to make a cgroup")
 	parent, v1, why := cgrouptest.Subtree(t)
 	if parent == "" {
-		t.Skip("needs a cgroup that can be divided: " + why)
+		needs.Missing(t, "a cgroup that can be divided: "+why)
 	}
 	for name, tt := range map[string]struct {
 		script string

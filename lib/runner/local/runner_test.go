@@ -158,6 +158,7 @@ func TestNoFreeSlot(t *testing.T) {
 
 // A job that ignores SIGTERM is killed after a third of the time.
 func TestStopKills(t *testing.T) {
+	t.Parallel() // it mostly waits
 	m := newHost(t)
 	ref := m.start("a", "trap '' TERM; echo on; sleep 600; exit 0\n")
 	done := make(chan error, 1)
@@ -253,6 +254,7 @@ func TestRecordOfAnEarlierJob(t *testing.T) {
 // The next attempt of a task may be started while the record of the last one, whose script has ended, is held: by its
 // worker, or by who looks whether it is. It is run, however long that takes.
 func TestNextAttemptWhileTheRecordIsHeld(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, written := range []bool{true, false} {
 		m := newHost(t)
 		first := m.start("a", "set -- 3\n"+end)

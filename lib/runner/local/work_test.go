@@ -10,14 +10,12 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // A job that a worker takes while the disk is full waits again, and runs once there is room. A job
 // that can never run does not keep the others waiting.
 func TestFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system takes root")
-	}
 	state := t.TempDir()
 	r := &Runner{Dir: filepath.Join(state, "local"), MaxJobs: 1, Worker: []string{"true"}}
 	if err := os.Mkdir(r.Dir, 0o700); err != nil {
@@ -26,14 +24,10 @@ func TestFullDisk(t *testing.T) {
 	start := func(name string) (dir string) {
 		t.Helper()
 		dir = filepath.Join(state, name)
-		if err := errors.Join(os.Mkdir(dir, 0o700), syscall.Mount("ponos-test", dir, "tmpfs", 0, "nr_inodes=5")); err != nil {
+		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-				t.Error(err)
-			}
-		})
+		needs.Mount(t, dir, "tmpfs", 0, "nr_inodes=5")
 		if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte("echo ran >>"+state+"/"+name+".ran\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

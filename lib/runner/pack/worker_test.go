@@ -22,6 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/cgrouptest"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // pilot is a class of one pilot and its tasks.
@@ -602,9 +603,10 @@ func TestRuns(t *testing.T) {
 // In a cgroup that is delegated to the pilot, the kernel ends what uses more memory than a task has
 // requested, also between two measurements.
 func TestMemoryIsLimitedByTheKernel(t *testing.T) {
+	needs.Root(t, "to make a cgroup")
 	parent, _, why := cgrouptest.Subtree(t)
 	if parent == "" {
-		t.Skip("needs a cgroup that can be divided: " + why)
+		needs.Missing(t, "a cgroup that can be divided: "+why)
 	}
 	p := newPilot(t, Pilot{Mem: 256 << 20})
 	p.add("more", Ticket{Mem: 64 << 20}, "grep -c ponos-7.1 /proc/self/cgroup; head -c 300M /dev/zero | tail | wc -c; exit ${PIPESTATUS[1]}")

@@ -20,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/usage"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 // cluster answers for Slurm: what each command prints, and how often it was asked.
@@ -35,9 +36,10 @@ type cluster struct {
 	texts []string
 }
 
-func row(id, state, comment string) string {
-	return fmt.Sprintf("%s|%s|None|2026-11-20T18:02:47|2026-11-20T18:02:48|0|0|0|%s|~MARK\n", id, state, comment)
-}
+// queueColumns is the header of the queue, with what is equal for all jobs.
+const queueColumns = "JobArrayID|State|Comment|Reason=None|SubmitTime=2026-11-20T18:02:47|StartTime=2026-11-20T18:02:48|exit_code=0|DerivedEC=0|RestartCnt=0\n"
+
+func row(id, state, comment string) string { return fmt.Sprintf("%s|%s|%s\n", id, state, comment) }
 
 func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error) {
 	time.Sleep(c.slow)
@@ -46,9 +48,8 @@ func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error
 	c.asked[cmd.Name]++
 	switch cmd.Name {
 	case "squeue":
-		_, mark, _ := strings.Cut(cmd.Args[5], "~")
-		_, err := io.WriteString(cmd.Stdout, strings.ReplaceAll(strings.Join(c.rows, ""), "MARK", mark)) // squeue is read as it prints
-		return command.Result{}, err
+		queue := strings.NewReader(queueColumns + strings.Join(c.rows, ""))
+		return command.Result{}, captures.ReplayText(cmd.Stdout, "the queue of the test", queue, cmd.Name, cmd.Args...)
 	case "sacct":
 		_, err := io.WriteString(cmd.Stdout, c.sacct)
 		return command.Result{}, err

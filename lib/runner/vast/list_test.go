@@ -2,6 +2,7 @@ package vast
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,32 +19,34 @@ import (
 // that a lost host is seen.
 func TestOddRowOfAnother(t *testing.T) {
 	for _, odd := range []string{"", "no label", "ponos:other:00000000-0000-4000-8000-000000000001:1"} {
-		s := newStand(t, 9)
-		s.Limits.Instances = 1
-		old := s.clock.now.AddDate(-10, 0, 0) // also where the clock of tests is moved
-		path := filepath.Join(s.Dir, markFile)
-		if err := errors.Join(s.prepare(), os.WriteFile(path, []byte("0123abcd\n"), 0o600), os.Chtimes(path, old, old)); err != nil {
-			t.Fatal(err)
-		}
-		if s.market.odd = 1; odd != "" {
-			s.market.odd, s.market.oddLabels = 0, []string{odd}
-		}
-		ended(s.begin(1), 0)
-		for range 4 {
+		t.Run("label "+odd, func(t *testing.T) {
+			s := newStand(t, 9)
+			s.Limits.Instances = 1
+			old := s.clock.now.AddDate(-10, 0, 0) // also where the clock of tests is moved
+			path := filepath.Join(s.Dir, markFile)
+			if err := errors.Join(s.prepare(), os.WriteFile(path, []byte("0123abcd\n"), 0o600), os.Chtimes(path, old, old)); err != nil {
+				t.Fatal(err)
+			}
+			if s.market.odd = 1; odd != "" {
+				s.market.odd, s.market.oddLabels = 0, []string{odd}
+			}
+			ended(s.begin(1), 0)
+			for range 4 {
+				s.turn()
+			}
+			s.begin(2)
 			s.turn()
-		}
-		s.begin(2)
-		s.turn()
-		s.market.mu.Lock()
-		s.market.instances = nil
-		s.market.mu.Unlock()
-		for range 4 {
-			s.turn()
-		}
-		if j := s.turn()[s.job(2)]; j.State != task.Error || !strings.Contains(j.Reason, "has disappeared") {
-			t.Errorf("%q: %+v", odd, j)
-		}
-		s.begin(3)
+			s.market.mu.Lock()
+			s.market.instances = nil
+			s.market.mu.Unlock()
+			for range 4 {
+				s.turn()
+			}
+			if j := s.turn()[s.job(2)]; j.State != task.Error || !strings.Contains(j.Reason, "has disappeared") {
+				t.Errorf("%q: %+v", odd, j)
+			}
+			s.begin(3)
+		})
 	}
 }
 
@@ -213,23 +216,25 @@ func TestListReadTwice(t *testing.T) {
 // started again without the user's leave.
 func TestGoneUnseen(t *testing.T) {
 	for retries := range 2 {
-		s := newStand(t, 5)
-		s.Retries = retries
-		s.begin(1)
-		s.clock.pass(time.Hour)
-		s.market.mu.Lock()
-		s.market.instances = nil
-		s.market.mu.Unlock()
-		job := runner.Job{}
-		for range 6 {
-			job = s.turn()[s.job(1)]
-		}
-		if again := len(s.market.instances) == 1; again != (retries > 0) || again == (job.State == task.Error) {
-			t.Errorf("retries %d: %+v", retries, job)
-		}
-		if retries == 0 && !strings.Contains(job.Reason, "whether the task has run is not known") {
-			t.Error(job.Reason)
-		}
+		t.Run(fmt.Sprint(retries), func(t *testing.T) {
+			s := newStand(t, 5)
+			s.Retries = retries
+			s.begin(1)
+			s.clock.pass(time.Hour)
+			s.market.mu.Lock()
+			s.market.instances = nil
+			s.market.mu.Unlock()
+			job := runner.Job{}
+			for range 6 {
+				job = s.turn()[s.job(1)]
+			}
+			if again := len(s.market.instances) == 1; again != (retries > 0) || again == (job.State == task.Error) {
+				t.Errorf("retries %d: %+v", retries, job)
+			}
+			if retries == 0 && !strings.Contains(job.Reason, "whether the task has run is not known") {
+				t.Error(job.Reason)
+			}
+		})
 	}
 }
 

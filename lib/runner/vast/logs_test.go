@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,8 +37,9 @@ func TestSlowLogs(t *testing.T) {
 	s := newStand(t, 20)
 	s.LogTime = time.Second
 	wait := s.API.Sleep
+	var patient atomic.Bool
 	s.API.Sleep = func(ctx context.Context, d time.Duration) error {
-		if d > 10*time.Second {
+		if d > 10*time.Second && !patient.Load() {
 			return nil // the time of a turn is over at once
 		}
 		return wait(ctx, d)
@@ -64,6 +66,8 @@ func TestSlowLogs(t *testing.T) {
 			}
 		}
 	}
+	patient.Store(true)
+	s.turn() // its requests come after those to destroy, which no earlier turn has waited for
 	for n := range all {
 		if j := over[s.job(n)]; j.ExitCode != n || j.State == task.Error || j.State == "" {
 			t.Errorf("task %d: %+v", n, j)

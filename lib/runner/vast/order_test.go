@@ -284,43 +284,45 @@ func TestDiskIsAsked(t *testing.T) {
 // it, and what came of it although the answer was lost is destroyed.
 func TestOrderOfNothing(t *testing.T) {
 	for name, c := range map[string]struct{ gone, lost bool }{"no offer": {gone: true}, "lost, not made": {}, "lost, made": {lost: true}} {
-		s := newStand(t, 1)
-		s.market.create = func(int64) error {
-			if c.gone {
-				return vastai.ErrOfferGone
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, 1)
+			s.market.create = func(int64) error {
+				if c.gone {
+					return vastai.ErrOfferGone
+				}
+				return vastai.ErrUnknown
 			}
-			return vastai.ErrUnknown
-		}
-		sub := s.submission(1)
-		if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
-			t.Fatal(err)
-		}
-		s.turn()
-		if left, err := s.orders(); err != nil || len(left) != 1 {
-			t.Fatal(left, err)
-		}
-		done := filepath.Join(filepath.Dir(s.Dir), "done")
-		if err := errors.Join(os.Mkdir(done, 0o700), os.Rename(sub.Dir, filepath.Join(done, filepath.Base(sub.Dir)))); err != nil {
-			t.Fatal(err)
-		}
-		if c.lost {
-			s.market.create = nil
-			o, err := s.read(ordersDir, string(sub.Task)+".1")
-			if err != nil {
+			sub := s.submission(1)
+			if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
 				t.Fatal(err)
 			}
-			if _, err := s.market.Create(t.Context(), o.Offer, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{nonceEnv: o.Nonce}}); err != nil {
+			s.turn()
+			if left, err := s.orders(); err != nil || len(left) != 1 {
+				t.Fatal(left, err)
+			}
+			done := filepath.Join(filepath.Dir(s.Dir), "done")
+			if err := errors.Join(os.Mkdir(done, 0o700), os.Rename(sub.Dir, filepath.Join(done, filepath.Base(sub.Dir)))); err != nil {
 				t.Fatal(err)
 			}
-		}
-		for range 5 {
-			if jobs := s.turn(); len(jobs) != 0 {
-				t.Errorf("%s: %+v", name, jobs)
+			if c.lost {
+				s.market.create = nil
+				o, err := s.read(ordersDir, string(sub.Task)+".1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.market.Create(t.Context(), o.Offer, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{nonceEnv: o.Nonce}}); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		if left, err := s.orders(); err != nil || len(left) != 0 || len(s.market.instances) != 0 {
-			t.Errorf("%s: %v, %v, %v", name, left, s.market.instances, err)
-		}
+			for range 5 {
+				if jobs := s.turn(); len(jobs) != 0 {
+					t.Errorf("%s: %+v", name, jobs)
+				}
+			}
+			if left, err := s.orders(); err != nil || len(left) != 0 || len(s.market.instances) != 0 {
+				t.Errorf("%s: %v, %v, %v", name, left, s.market.instances, err)
+			}
+		})
 	}
 }
 

@@ -99,34 +99,38 @@ func TestRankOverBothKinds(t *testing.T) {
 		base float64
 		want float64 // bid
 	}{{0.2, false, 0.3, 0.2}, {0.2, false, 0.15, 0}, {0, true, 0.3, 0.1112}, {0.05, false, 0.3, 0}, {0, false, 0.3, 0}} {
-		s := newStand(t, 0)
-		s.Bid, s.Spot = c.bid, c.spot
-		s.offer(1, map[string]any{"dph_base": c.base})
-		if i := s.begin(1); i.bid != c.want {
-			t.Errorf("%+v: bid %v", c, i.bid)
-		}
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			s := newStand(t, 0)
+			s.Bid, s.Spot = c.bid, c.spot
+			s.offer(1, map[string]any{"dph_base": c.base})
+			if i := s.begin(1); i.bid != c.want {
+				t.Errorf("%+v: bid %v", c, i.bid)
+			}
+		})
 	}
 }
 
 // A host that is offline for long has lost the task.
 func TestHostLost(t *testing.T) {
 	for retries, want := range []task.State{task.Error, task.Pending} {
-		s := newStand(t, 2)
-		s.Retries = retries
-		i := s.begin(1)
-		s.turn()
-		i.fields["actual_status"] = "offline"
-		for range 7 {
+		t.Run(fmt.Sprint(retries), func(t *testing.T) {
+			s := newStand(t, 2)
+			s.Retries = retries
+			i := s.begin(1)
 			s.turn()
-		}
-		j := s.turn()[s.job(1)]
-		if want == task.Pending {
-			s.turn()
-			j = s.turn()[s.job(1)]
-			want = task.Running
-		}
-		if j.State != want || s.market.most != 1 {
-			t.Errorf("retries %d: %+v, %d at once", retries, j, s.market.most)
-		}
+			i.fields["actual_status"] = "offline"
+			for range 7 {
+				s.turn()
+			}
+			j := s.turn()[s.job(1)]
+			if want == task.Pending {
+				s.turn()
+				j = s.turn()[s.job(1)]
+				want = task.Running
+			}
+			if j.State != want || s.market.most != 1 {
+				t.Errorf("retries %d: %+v, %d at once", retries, j, s.market.most)
+			}
+		})
 	}
 }

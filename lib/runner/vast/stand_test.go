@@ -273,6 +273,7 @@ type stand struct {
 
 func newStand(t *testing.T, offers int) *stand {
 	t.Helper()
+	t.Parallel() // it mostly waits for the disk
 	c := &fakeClock{now: time.Date(2026, 3, 1, 15, 0, 0, 0, time.UTC)}
 	f := &fake{clock: c, credit: 50, next: 7000000, stuck: map[int64]bool{}}
 	s := &stand{T: t, market: f, clock: c, said: &strings.Builder{}}

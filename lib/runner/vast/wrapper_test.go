@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/vastai"
 	"github.com/ponos-tools/ponos/testscripts/executable"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func lines(s string) [][]byte { return slices.Collect(bytes.Lines([]byte(s))) }
@@ -99,6 +100,7 @@ func FuzzMerge(f *testing.F) {
 // A container that could not write its label for a grace tries again before it destroys the
 // instance: the log goes with it.
 func TestLastWord(t *testing.T) {
+	needs.OneOf(t, "curl", "python3")
 	var mu sync.Mutex
 	var asked []string
 	stops, over := 0, make(chan struct{})
@@ -124,7 +126,7 @@ func TestLastWord(t *testing.T) {
 	sleep := "#!/bin/sh\ncase $1 in 60) exec /bin/sleep 60; esac\nexec /bin/sleep 0.05\n"
 	executable.Write(t, filepath.Join(dir, "sleep"), sleep)
 	c := exec.CommandContext(t.Context(), "/bin/sh", arguments([]string{"sh", "-c", "exit 3"})...)
-	c.Env = append(c.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir, "VAST_URL="+market.URL, "CONTAINER_ID=7", "CONTAINER_API_KEY=k",
+	c.Env = append(c.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir, "VAST_URL="+market.URL, "no_proxy=*", "CONTAINER_ID=7", "CONTAINER_API_KEY=k",
 		nonceEnv+"=n1", labelEnv+"=L", graceEnv+"=5", limitEnv+"=60", endEnv+"=destroy")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

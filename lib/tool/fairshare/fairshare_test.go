@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/locale"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output")
@@ -28,11 +30,9 @@ var update = flag.Bool("update", false, "rewrite the expected output")
 // recorded answers as Slurm 22.05.8 once did, from the fixtures of lib/slurm.
 type recorded struct {
 	dir   string
-	files map[string]string // what to answer instead, by command and subject
+	files map[string]string // what to answer instead, by command and subject; NAME.table is a capture
 	fail  map[string]string // commands that fail, and what they say
 }
-
-var markPattern = regexp.MustCompile(`~([0-9a-f]+)$`)
 
 func (r recorded) Run(_ context.Context, c command.Cmd) (command.Result, error) {
 	key := c.Name
@@ -48,58 +48,58 @@ func (r recorded) Run(_ context.Context, c command.Cmd) (command.Result, error) 
 		}
 		return command.Result{Stderr: []byte(said)}, &command.ExitError{Name: c.Name, Code: 1, Stderr: said}
 	}
-	text, ok := r.files[key]
-	if !ok {
+	out := c.Stdout
+	var printed bytes.Buffer
+	if out == nil {
+		out = &printed
+	}
+	err := r.print(out, key, c)
+	return command.Result{Stdout: printed.Bytes()}, err
+}
+
+// print answers with a text or with a capture.
+func (r recorded) print(out io.Writer, key string, c command.Cmd) error {
+	if _, ok := r.files[key]; !ok {
 		if key == "sacctmgr" {
 			if key = c.Args[3]; key == "associations" {
-				if _, err := os.Stat(filepath.Join(r.dir, key+".txt")); err != nil { // captured for single users
+				if _, err := os.Stat(filepath.Join(r.dir, key+captures.Extension)); err != nil { // captured for single users
 					key += "-" + cmp.Or(strings.TrimPrefix(c.Args[4], "user="), "accounts")
 				}
 			}
 		}
-		if key == "flags=assoc,qos" {
+		switch key {
+		case "flags=assoc,qos":
 			key = "assoc-mgr"
-		}
-		if nothing, ok := r.files[key]; ok {
-			_, err := io.WriteString(c.Stdout, nothing)
-			return command.Result{}, err
-		}
-		b, err := os.ReadFile(filepath.Join(r.dir, key+".txt"))
-		if (key == "assoc-mgr" || key == "qos") && err != nil { // not captured: a cluster that does not show them
-			return command.Result{}, &command.ExitError{Name: c.Name, Code: 1, Stderr: "error: Access/permission denied"}
-		}
-		if err != nil {
-			return command.Result{}, err
-		}
-		text = string(b)
-	}
-	if c.Name == "squeue" {
-		text = strings.ReplaceAll(text, "0123456789abcdef", markPattern.FindStringSubmatch(c.Args[5])[1])
-		if len(c.Args) > 6 {
-			text = keepRows(text, strings.TrimPrefix(c.Args[6], "--states="))
+		case "sacct":
+			key = "sacct-usage"
 		}
 	}
-	if c.Stdout != nil {
-		_, err := c.Stdout.Write([]byte(text))
-		return command.Result{}, err
+	if text, ok := r.files[key]; ok {
+		_, err := io.WriteString(out, text)
+		return err
 	}
-	return command.Result{Stdout: []byte(text)}, nil
-}
-
-// keepRows filters rows that begin with a number; what follows a newline in a
-// name belongs to the row before.
-func keepRows(rows, states string) string {
-	var b strings.Builder
-	keep := true
-	for line := range strings.Lines(rows) {
-		if f := strings.Split(line, "|"); len(f) > 20 {
-			keep = strings.Contains(","+states+",", ","+f[10]+",")
-		}
-		if keep {
-			b.WriteString(line)
-		}
+	file := filepath.Join(r.dir, key+captures.Extension)
+	table, err := os.ReadFile(file)
+	if text, ok := r.files[key+captures.Extension]; ok {
+		table, err = []byte(text), nil
 	}
-	return b.String()
+	if err == nil {
+		if err := captures.ReplayText(out, file, bytes.NewReader(table), c.Name, c.Args...); err != nil {
+			// A gap in the captures is one failure, not one of each test.
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(r.dir, key+".txt"))
+	if (key == "assoc-mgr" || key == "qos") && err != nil { // not captured: a cluster that does not show them
+		return &command.ExitError{Name: c.Name, Code: 1, Stderr: "error: Access/permission denied"}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(b)
+	return err
 }
 
 func TestMain(m *testing.M) {
@@ -181,13 +181,13 @@ func TestASCII(t *testing.T) {
 
 // A name that is not ASCII is data, and remains unchanged in every locale.
 func TestNamesKeepTheirLetters(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(fixtures, "squeue.txt"))
+	text, err := os.ReadFile(filepath.Join(fixtures, "squeue.table"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("LC_ALL", "C")
 	named := strings.Replace(string(text), "alice", "zoé…", 1)
-	if _, out, errs := fairshare(t, recorded{files: map[string]string{"squeue": named}}, "jobs"); !strings.Contains(out, "zoé…") {
+	if _, out, errs := fairshare(t, recorded{files: map[string]string{"squeue.table": named}}, "jobs"); !strings.Contains(out, "zoé…") {
 		t.Errorf("%s%s", out, errs)
 	}
 }
@@ -312,6 +312,9 @@ func with(files map[string]string, key, text string) map[string]string {
 	return files
 }
 
+// withoutFactors is the header of a capture of sprio with the factor 0 for all.
+const withoutFactors = "%i|%r|%u|%Y|%a=0.0|%A=0|%b=0.0|%B=0|%f=0.0|%F=0|%j=0.0|%J=0|%p=0.0|%P=0|%q=0.0|%Q=0|%S=0|%N=0|%t=|%T=\n"
+
 func TestOtherClusters(t *testing.T) {
 	noDatabase := recorded{files: replaceConfig(t, "AccountingStorageType", "accounting_storage/none"),
 		fail: map[string]string{"sshare": "sshare: error: You are not running a supported accounting_storage plugin\n(accounting_storage/none).\n"}}
@@ -320,7 +323,7 @@ func TestOtherClusters(t *testing.T) {
 	noSprio := recorded{fail: map[string]string{"sprio": "missing"}}
 	zero := replaceConfig(t, "PriorityWeightAge", "0", "PriorityWeightFairShare", "0", "PriorityWeightJobSize", "0", "PriorityWeightPartition", "0",
 		"PriorityWeightQOS", "0", "PriorityWeightTRES", "(null)")
-	zero["sprio"] = "1|gpu|alice|1|0.0|0|0.0|0|0.0|0|0.0|0|0.0|0|0.0|0|0|0|||~\n"
+	zero["sprio.table"] = withoutFactors + "1|gpu|alice|1\n"
 	down := map[string]string{}
 	for _, what := range []string{"squeue", "sprio", "sshare", "config", "node", "partitions", "reservation", "sacct", "sacctmgr", "job"} {
 		down[what] = "error: Unable to contact slurm controller (connect failure)"
@@ -392,8 +395,8 @@ func TestOtherClusters(t *testing.T) {
 
 // A priority that an administrator has set has no factors.
 func TestDirectPriority(t *testing.T) {
-	sprio := "2|gpu|alice|5000|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||~\n"
-	_, out, _ := fairshare(t, recorded{files: map[string]string{"sprio": sprio}}, "jobs", "2")
+	sprio := withoutFactors + "2|gpu|alice|5000\n"
+	_, out, _ := fairshare(t, recorded{files: map[string]string{"sprio.table": sprio}}, "jobs", "2")
 	if !strings.Contains(out, "an administrator has set it to 5000") {
 		t.Error(out)
 	}
@@ -410,10 +413,10 @@ func TestPrioritiesThatOnlyRise(t *testing.T) {
 		}
 		return string(text)
 	}
-	queue := strings.Replace(read("squeue.txt"), "|PENDING|2887|", "|PENDING|5000|", 1)
+	queue := strings.Replace(read("squeue.table"), "|PENDING|2887|", "|PENDING|5000|", 1)
 	for flags, want := range map[string][2]string{"": {"2 of 3 +2887 ", "Slurm: 2887"}, "INCR_ONLY": {"1 of 3 +5000 ", "here a priority only rises (PriorityFlags=INCR_ONLY): 5000 is from when"}} {
 		config := strings.Replace(read("config.txt"), "PriorityFlags           = ", "PriorityFlags           = "+flags, 1)
-		_, out, errs := fairshare(t, recorded{dir: dir, files: map[string]string{"config": config, "squeue": queue}}, "jobs", "2")
+		_, out, errs := fairshare(t, recorded{dir: dir, files: map[string]string{"config": config, "squeue.table": queue}}, "jobs", "2")
 		if !regexp.MustCompile(want[0]).MatchString(out) || !strings.Contains(out, want[1]) || errs != "" {
 			t.Errorf("%q: %s%s", flags, out, errs)
 		}

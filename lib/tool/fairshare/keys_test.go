@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +41,14 @@ func TestKeys(t *testing.T) {
 	time.Local = time.UTC
 	defer func() { time.Local = was }()
 	captured := time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC)
+	log := filepath.Join(t.TempDir(), "slurm.out")
+	shown, err := os.ReadFile(filepath.Join(fixtures, "job.txt"))
+	if err = errors.Join(err, os.WriteFile(log, []byte("epoch 3: loss 0.25\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	job := regexp.MustCompile(`StdOut=\S+`).ReplaceAllLiteralString(string(shown), "StdOut="+log)
 	a := planner.New()
-	a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
+	a.Client.Run, a.Client.Env = recorded{dir: fixtures, files: map[string]string{"job": job}}, []string{"PATH=/nowhere"}
 	a.Now = func() time.Time { return captured }
 	v := &queueView{ask: a, screen: &queueScreen{me: "alice"}}
 	keys, out := make(chan string), &typist{drawn: make(chan string, 1)}
@@ -132,7 +140,13 @@ func TestKeys(t *testing.T) {
 	if s := typed("j", "j"); strings.Contains(s, "job "+chosen(first)+" \"") {
 		t.Errorf("it does not scroll:\n%s", s)
 	}
-	if s := typed("l"); !strings.Contains(s, "no log: ") && !strings.Contains(s, "Slurm names no log") {
+	if s := typed("l"); !strings.Contains(s, "epoch 3: loss 0.25") {
+		t.Errorf("%s", s)
+	}
+	if err := os.Remove(log); err != nil {
+		t.Fatal(err)
+	}
+	if s := typed("l"); !strings.Contains(s, "no log: ") {
 		t.Errorf("%s", s)
 	}
 	if s := typed(keyEscape); chosen(s) != chosen(first) {

@@ -24,6 +24,7 @@ func runTool(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 // alone makes a test independent of who runs it.
 func alone(t *testing.T) {
 	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir()) // marks of prepared nodes stay there
 	t.Chdir(t.TempDir())
 	for _, kv := range os.Environ() {
 		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "JOBPOOL_") || strings.HasPrefix(name, "BASH_FUNC_") {

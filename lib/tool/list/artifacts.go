@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -68,7 +69,7 @@ func link(from, path string) error {
 // fileName is a name of a task as one of a file, in this directory and not hidden.
 func fileName(name string) string {
 	name = strings.Map(func(r rune) rune {
-		if r == '/' || r < ' ' || r == 0x7f {
+		if r == '/' || unicode.IsControl(r) {
 			return '-'
 		}
 		return r
@@ -76,5 +77,5 @@ func fileName(name string) string {
 	if name == "" || name[0] == '.' {
 		name = "_" + name
 	}
-	return name[:min(len(name), 200)]
+	return strings.ToValidUTF8(name[:min(len(name), 200)], "") // without a part of a character
 }

@@ -64,14 +64,21 @@ type listing struct {
 // forms cannot be combined.
 var forms = []string{"ids", "names", "groups", "long", "table", "artifacts", "json"}
 
+// check returns an error for options that cannot be combined.
+func check(isSet func(name string) bool) error {
+	given := slices.DeleteFunc(slices.Clone(forms), func(f string) bool { return !isSet(f) })
+	switch {
+	case len(given) > 1:
+		return fault.Errorf(fault.Usage, "--%s and --%s cannot be combined", given[0], given[1])
+	case isSet("watch") && len(given) > 0 && given[0] != "long" && given[0] != "groups":
+		return fault.Errorf(fault.Usage, "--watch and --%s cannot be combined", given[0])
+	}
+	return nil
+}
+
 func list(c *cli.Context, stdout, stderr io.Writer) error {
-	given := ""
-	for _, f := range forms {
-		if c.IsSet(f) && given != "" {
-			return fault.Errorf(fault.Usage, "--%s and --%s cannot be combined", given, f)
-		} else if c.IsSet(f) {
-			given = f
-		}
+	if err := check(c.IsSet); err != nil {
+		return err
 	}
 	if c.IsSet("last") && c.Int("last") < 1 {
 		return fault.Errorf(fault.Usage, "--last must be at least 1, not %d", c.Int("last"))
@@ -85,9 +92,6 @@ func list(c *cli.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	if c.Bool("watch") {
-		if given != "" && given != "long" && given != "groups" {
-			return fault.Errorf(fault.Usage, "--watch and --%s cannot be combined", given)
-		}
 		if !app.IsTerminal(stdout) {
 			return fault.Errorf(fault.Usage, "--watch: standard output is not a terminal")
 		}
@@ -103,12 +107,9 @@ func (l *listing) watch() error {
 		if err := l.show(&text, &notes, false); err != nil {
 			return err
 		}
-		// As many of the newest as fit, below the names of the columns; a line takes one row.
-		lines, last := app.Rows(l.stdout, text.String()), app.Rows(l.stdout, notes.String())
-		if room := max(1, app.Height(l.stdout)-len(last)-1); len(lines) > room {
-			lines = append(lines[:1:1], lines[len(lines)-room+1:]...)
-		}
-		if _, err := fmt.Fprintf(l.stdout, "\x1b[H\x1b[2J%s", strings.Join(append(lines, last...), "")); err != nil {
+		// A line takes one row.
+		rows := screen(app.Rows(l.stdout, text.String()), app.Rows(l.stdout, notes.String()), app.Height(l.stdout))
+		if _, err := fmt.Fprintf(l.stdout, "\x1b[H\x1b[2J%s", strings.Join(rows, "")); err != nil {
 			return err
 		}
 		select {
@@ -119,13 +120,22 @@ func (l *listing) watch() error {
 	}
 }
 
+// screen is what fits into a height: as many of the newest lines as there is room for, below the names
+// of the columns, and the last ones.
+func screen(lines, last []string, height int) []string {
+	if room := max(1, height-len(last)-1); len(lines) > room {
+		lines = append(lines[:1:1], lines[len(lines)-room+1:]...)
+	}
+	return append(lines, last...)
+}
+
 // show prints what is asked for once.
 func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	all, err := l.spool.Summaries()
 	if err != nil {
 		return err
 	}
-	found, errs := l.choose(all)
+	found, errs := choose(all, l.c.Args().Slice(), l.filter, l.c.Bool("attempts"), l.c.Int("last"))
 	if warn {
 		start := func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }
 		if err := tasklist.Unattended(l.spool, start, tasklist.Agents(all, unattended)...); err != nil {
@@ -167,21 +177,23 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 // may just have been started.
 const unattended = 10 * time.Second
 
-// choose returns the tasks that the command line means.
-func (l *listing) choose(all []spool.Summary) ([]spool.Summary, []error) {
-	var found []spool.Summary
-	var errs []error
-	if l.c.Bool("attempts") && !l.c.Args().Present() {
-		for _, s := range all {
-			if l.filter.Has(s) {
-				found = append(found, s)
-			}
-		}
-	} else {
-		found, errs = tasklist.Select(all, l.c.Args().Slice(), l.filter)
+// choose returns the tasks that words and a filter select, with their earlier attempts if these are
+// requested; of them the last ones, or all if last is 0.
+func choose(all []spool.Summary, words []string, f tasklist.Filter, attempts bool, last int) (found []spool.Summary, errs []error) {
+	switch {
+	case !attempts:
+		found, errs = tasklist.Select(all, words, f)
+	case len(words) == 0:
+		found = all
+	default:
+		found, errs = tasklist.Select(all, words, tasklist.Filter{})
+		found = tasklist.Attempts(all, found)
 	}
-	if n := l.c.Int("last"); n > 0 && len(found) > n {
-		found = found[len(found)-n:]
+	if attempts {
+		found = slices.DeleteFunc(slices.Clone(found), func(s spool.Summary) bool { return !f.Has(s) })
+	}
+	if last > 0 && len(found) > last {
+		found = found[len(found)-last:]
 	}
 	return found, errs
 }

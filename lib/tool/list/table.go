@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func (l *listing) batches(found []spool.Summary, do func([]record) error) error 
 func (l *listing) used(rows []record) bool {
 	at := map[string]int{}
 	for i, r := range rows {
-		if strings.Trim(r.Job, "0123456789_") == "" && r.Job != "" && !r.Started.IsZero() {
+		if slurmJob.MatchString(r.Job) && !r.Started.IsZero() {
 			at[r.Job] = i
 		}
 	}
@@ -95,8 +96,7 @@ func (l *listing) used(rows []record) bool {
 	client := &slurm.Client{Timeout: accountingTimeout}
 	err := client.EachConsumed(l.c.Context, slices.Sorted(maps.Keys(at)), slurm.Period{}, func(c *slurm.Consumed) error {
 		i, ok := at[c.Label]
-		// Ids are used again: the job is the task's by when it was submitted, and by its mark.
-		if !ok || !marked(c, rows[i].ID) || slurm.Time(c.Submit).Before(rows[i].Created.Truncate(time.Second)) {
+		if !ok || !ranIn(c, rows[i].Entry) {
 			return nil
 		}
 		u := usage.Of(c)
@@ -112,11 +112,18 @@ func (l *listing) used(rows []record) bool {
 	return err == nil
 }
 
-// marked reports whether a job has the mark of a task: its comment, where the cluster stores
+// slurmJob is the id of a job, or of one of an array. One bad id would fail the call.
+var slurmJob = regexp.MustCompile(`^\d+(_\d+)?$`)
+
+// ranIn reports whether a job with the id of a task's job is that one, as Slurm uses ids again: it was
+// not submitted before the task, and has the task's mark. That is its comment, where the cluster stores
 // comments, or the beginning of its name.
-func marked(c *slurm.Consumed, id task.ID) bool {
+func ranIn(c *slurm.Consumed, e spool.Entry) bool {
+	if slurm.Time(c.Submit).Before(e.Created.Truncate(time.Second)) {
+		return false
+	}
 	if c.Comment != "" {
-		return slices.Contains(task.Marked(c.Comment), id)
+		return slices.Contains(task.Marked(c.Comment), e.ID)
 	}
 	return strings.HasPrefix(c.Name, "ponos-")
 }

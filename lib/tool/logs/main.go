@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -60,7 +62,7 @@ func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	}
 	found := chosen.Found
 	if c.Bool("attempts") {
-		found = attempts(chosen.All, found)
+		found = tasklist.Attempts(chosen.All, found)
 	}
 	// The output of a task must not control the reader's terminal.
 	text := app.Printable(stdout, app.IsTerminal(stdout))
@@ -75,53 +77,40 @@ func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	return errors.Join(append(chosen.Errs, err, text.Close())...)
 }
 
-// attempts are the tasks, each behind those that it does again.
-func attempts(all, found []spool.Summary) []spool.Summary {
-	byID := make(map[task.ID]spool.Summary, len(all))
-	for _, s := range all {
-		byID[s.ID] = s
-	}
-	var out []spool.Summary
-	seen := map[task.ID]bool{}
-	for _, s := range found {
-		var chain []spool.Summary
-		for at, ok := s, true; ok && !seen[at.ID]; at, ok = byID[at.RetryOf] {
-			seen[at.ID] = true
-			chain = append(chain, at)
+// labels are what the lines of logs begin with: names, and where they are not the only ones of their
+// kind, ids.
+func labels(found []spool.Summary, attempts bool) []string {
+	names := make([]string, len(found))
+	count := map[string]int{}
+	width := 0
+	for i, s := range found {
+		names[i] = task.Clean(s.Slug)
+		if attempts && names[i] != "" {
+			names[i] += fmt.Sprintf(" #%d", s.Attempt)
 		}
-		slices.Reverse(chain)
-		out = append(out, chain...)
+		count[names[i]]++
+	}
+	out := make([]string, len(found))
+	for i, s := range found {
+		out[i] = names[i]
+		if out[i] == "" || count[names[i]] > 1 {
+			out[i] = strings.TrimLeft(names[i]+" "+tasklist.Short(s.ID), " ")
+		}
+		width = max(width, min(40, utf8.RuneCountInString(out[i])))
+	}
+	for i, l := range out {
+		out[i] = fmt.Sprintf("%-*s | ", width, l)
 	}
 	return out
 }
 
-// open prepares the logs. Names that are not the only ones of their kind go with ids.
+// open prepares the logs.
 func open(found []spool.Summary, text io.Writer, plain, attempts bool) []*source {
-	names := map[string]int{}
-	width := 0
-	for _, s := range found {
-		names[s.Slug]++
-	}
-	label := func(s spool.Summary) string {
-		l := task.Clean(s.Slug)
-		switch {
-		case l == "":
-			l = tasklist.Short(s.ID)
-		case attempts:
-			l += fmt.Sprintf(" #%d", s.Attempt)
-		case names[s.Slug] > 1:
-			l += " " + tasklist.Short(s.ID)
-		}
-		return l
-	}
-	for _, s := range found {
-		width = max(width, min(40, len([]rune(label(s)))))
-	}
 	var sources []*source
-	for _, s := range found {
-		l := &source{task: s, to: text, over: s.State.Final()}
+	for i, label := range labels(found, attempts) {
+		l := &source{task: found[i], to: text, over: found[i].State.Final()}
 		if len(found) > 1 && !plain {
-			l.prefix = &prefixed{to: text, prefix: fmt.Sprintf("%-*s | ", width, label(s))}
+			l.prefix = &prefixed{to: text, prefix: label}
 			l.to = l.prefix
 		}
 		sources = append(sources, l)

@@ -88,7 +88,11 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	if c.Bool("bill") {
-		return bill(c, r, clock.Now().Add(-since), stdout)
+		list, err := r.Bills(c.Context, clock.Now().Add(-since))
+		if err != nil {
+			return err
+		}
+		return showBills(list, c.Bool("json"), stdout)
 	}
 	if c.IsSet("agent") {
 		if _, ok := vastrunner.ParseLabel("ponos:" + c.String("agent") + ":x:1"); !ok {
@@ -108,18 +112,51 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if n := r.Odd(); n > 0 {
 		fmt.Fprintf(stderr, "%s: warning: %d rows of the list of instances cannot be read, and are omitted\n", name, n)
 	}
-	rows := []row{}
-	var chosen []vastrunner.Unwanted
-	untracked := 0
-	for _, u := range found {
-		if u.Untracked && !c.IsSet("agent") {
-			untracked++
+	if c.IsSet("agent") { // the user says that no other agent has the name
+		for i := range found {
+			found[i].Untracked = false
 		}
-		if c.Bool("destroy") && len(chosen) < c.Int("max") && (!u.Untracked || c.IsSet("agent")) {
+	}
+	if !c.Bool("destroy") {
+		if err := show(rowsOf(found, nil, nil), c.Bool("json"), stdout); err != nil {
+			return err
+		}
+		return left(len(found) + r.Odd())
+	}
+	chosen := choose(found, c.Int("max"))
+	failed := r.Reap(c.Context, chosen)
+	if err := show(rowsOf(found, chosen, failed), c.Bool("json"), stdout); err != nil {
+		return err
+	}
+	if err := outcome(found, chosen, failed, r.Agent); err != nil {
+		return err
+	}
+	return left(len(found) + r.Odd())
+}
+
+// left is the exit status if there are instances that no task needs, or may be.
+func left(n int) error {
+	if n == 0 {
+		return nil
+	}
+	return fault.Exit(int(fault.Failed), nil)
+}
+
+// choose returns the instances that are to be destroyed: at most so many, and none that another agent
+// may have ordered.
+func choose(found []vastrunner.Unwanted, most int) (chosen []vastrunner.Unwanted) {
+	for _, u := range found {
+		if !u.Untracked && len(chosen) < most {
 			chosen = append(chosen, u)
 		}
 	}
-	failed := r.Reap(c.Context, chosen)
+	return chosen
+}
+
+// rowsOf are the instances as they are printed, after those that were chosen were destroyed; failed are
+// those of them that remain.
+func rowsOf(found, chosen []vastrunner.Unwanted, failed map[int64]error) []row {
+	rows := []row{}
 	for _, u := range found {
 		line := row{u.Instance.ID, u.Instance.Label, u.Instance.Actual, u.Instance.Price, u.Age.Seconds(), u.Reason, false}
 		if slices.ContainsFunc(chosen, func(other vastrunner.Unwanted) bool { return other.Instance.ID == u.Instance.ID }) {
@@ -127,8 +164,16 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		}
 		rows = append(rows, line)
 	}
-	if err := show(c, rows, stdout); err != nil {
-		return err
+	return rows
+}
+
+// outcome is the error after instances were to be destroyed: those that failed, or why others were not chosen.
+func outcome(found, chosen []vastrunner.Unwanted, failed map[int64]error, agent string) error {
+	untracked := 0
+	for _, u := range found {
+		if u.Untracked {
+			untracked++
+		}
 	}
 	switch {
 	case len(failed) > 0:
@@ -140,22 +185,20 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 			}
 		}
 		return errors.Join(failures...)
-	case untracked > 0 && c.Bool("destroy"):
+	case untracked > 0:
 		return fault.Hint(
 			fault.Errorf(fault.Failed,
 				"%d of %d instances were not ordered from this data_dir, and are not touched: another agent may have the same name",
 				untracked, len(found)),
-			fmt.Sprintf("if none has, destroy them with \"vast-reap --agent %s --destroy\"", r.Agent))
-	case len(found) > len(chosen) && c.Bool("destroy"):
+			fmt.Sprintf("if none has, destroy them with \"vast-reap --agent %s --destroy\"", agent))
+	case len(found) > len(chosen):
 		return fault.Errorf(fault.Failed, "%d of %d instances were destroyed, as --max says", len(chosen), len(found))
-	case len(found) > 0, r.Odd() > 0:
-		return fault.Exit(int(fault.Failed), nil)
 	}
 	return nil
 }
 
-func show(c *cli.Context, rows []row, stdout io.Writer) error {
-	if c.Bool("json") {
+func show(rows []row, asJSON bool, stdout io.Writer) error {
+	if asJSON {
 		return app.PrintJSON(stdout, rows)
 	}
 	if len(rows) == 0 {
@@ -196,12 +239,8 @@ type billed struct {
 	Ended     *time.Time `json:"ended"`
 }
 
-// bill shows estimates and bills side by side.
-func bill(c *cli.Context, r assembly.Instances, after time.Time, stdout io.Writer) error {
-	list, err := r.Bills(c.Context, after)
-	if err != nil {
-		return err
-	}
+// showBills shows estimates and bills side by side.
+func showBills(list []vastrunner.Bill, asJSON bool, stdout io.Writer) error {
 	rows := []billed{}
 	t := app.Table{Header: []string{"task", "attempt", "state", "instances", "estimated $", "billed $"}, Right: []int{1, 3, 4, 5}}
 	estimated, total, missing := 0.0, 0.0, 0
@@ -228,7 +267,7 @@ func bill(c *cli.Context, r assembly.Instances, after time.Time, stdout io.Write
 		}
 		t.Add(label, fmt.Sprint(b.Attempt), state, fmt.Sprint(len(b.Instances)), fmt.Sprintf("%.4f", b.Estimated), cell)
 	}
-	if c.Bool("json") {
+	if asJSON {
 		return app.PrintJSON(stdout, rows)
 	}
 	if len(rows) == 0 {
@@ -240,7 +279,7 @@ func bill(c *cli.Context, r assembly.Instances, after time.Time, stdout io.Write
 	if _, err := fmt.Fprintf(stdout, "\nBilled $%.4f for what was estimated as $%.4f.\n", total, estimated); err != nil || missing == 0 {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "Not billed yet: %d.\n", missing)
+	_, err := fmt.Fprintf(stdout, "Not billed yet: %d.\n", missing)
 	return err
 }
 

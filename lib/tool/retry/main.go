@@ -111,28 +111,46 @@ func withChildren(all, found []spool.Summary) []spool.Summary {
 	return found
 }
 
-// plan makes the tasks that do others again, the oldest first: a parent comes before its
-// children. Errors are of tasks that cannot be retried.
+// plan makes the tasks that do others again, the oldest first, and each behind those that it waits
+// for. Errors are of tasks that cannot be retried.
 func plan(s *spool.Spool, found []spool.Summary, env map[string]string) (again []spool.Entry, errs []error) {
 	slices.SortStableFunc(found, func(a, b spool.Summary) int { return a.Created.Compare(b.Created) })
-	chosen := map[task.ID]bool{}
+	left := make(map[task.ID]spool.Summary, len(found))
 	for _, r := range found {
+		left[r.ID] = r
+	}
+	chosen := map[task.ID]bool{}
+	var decide func(r spool.Summary)
+	decide = func(r spool.Summary) {
+		if _, ok := left[r.ID]; !ok {
+			return
+		}
+		delete(left, r.ID)
 		e, err := s.Read(r)
+		for i := 0; i < len(e.After) && err == nil; i++ {
+			// A parent may be younger than its child: its last attempt, or a task of a host whose clock is ahead.
+			if e.After[i], err = s.Latest(e.After[i]); err == nil {
+				decide(left[e.After[i]])
+			}
+		}
 		if err == nil {
 			e, err = next(s, e, r, env, chosen)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("task %s (%s): %w", r.ID, task.Clean(r.Slug), err))
-			continue
+			return
 		}
 		chosen[r.ID] = true
 		again = append(again, e)
+	}
+	for _, r := range found {
+		decide(r)
 	}
 	return again, errs
 }
 
 // next is the task that does another one again. That must be over: as long as its run may
-// go on, the agent does not say so.
+// go on, the agent does not say so. It comes after the last attempts of others.
 func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string, chosen map[task.ID]bool) (spool.Entry, error) {
 	switch {
 	case !e.State.Final():
@@ -163,13 +181,9 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 			"pass them again with --env-file")
 	}
 	for _, parent := range e.After {
-		last, err := s.Latest(parent)
-		if err != nil {
-			return e, err
-		}
-		if p, err := s.Find(last); err == nil && p.State.Final() && p.State != task.Completed && !chosen[last] {
+		if p, err := s.Find(parent); err == nil && p.State.Final() && p.State != task.Completed && !chosen[parent] {
 			return e, fault.Hint(
-				fmt.Errorf("the task that it waits for, %s (%s), ended as %s", last, task.Clean(p.Slug), p.State),
+				fmt.Errorf("the task that it waits for, %s (%s), ended as %s", parent, task.Clean(p.Slug), p.State),
 				"retry that one too")
 		}
 	}

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,10 +45,7 @@ type program struct {
 
 // needs returns the least version, in the program's own notation.
 func (p program) needs() string {
-	if p.least[2] > 0 {
-		return fmt.Sprintf("%d.%d.%d", p.least[0], p.least[1], p.least[2])
-	}
-	return fmt.Sprintf("%d.%02d", p.least[0], p.least[1])
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d", p.least[0], p.least[1], p.least[2]), ".0")
 }
 
 func programs(c config.Config) []program {
@@ -102,7 +100,7 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 	}
 	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: limit})
 	text, _, _ := strings.Cut(strings.TrimSpace(string(result.Stdout)), "\n")
-	match := versionNumber.FindStringSubmatch(text)
+	detail, version := versionOf(text)
 	var missing *command.NotFoundError
 	switch {
 	case errors.As(err, &missing):
@@ -118,20 +116,28 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 		}
 	case err != nil:
 		check.Detail, check.Hint = err.Error(), fmt.Sprintf(`check the output of "%s --version"`, p.name)
-	case match == nil:
+	case detail == "":
 		check.Detail = fmt.Sprintf("expected its version, but it printed %.60q", text)
 	default:
-		var version [3]int
-		for i := range version {
-			version[i], _ = strconv.Atoi(match[i+1]) // "" is 0
-		}
-		check.Detail = match[0]
+		check.Detail = detail
 		check.OK = slices.Compare(version[:], p.least[:]) >= 0
 		if !check.OK {
 			check.Hint = "at least version " + p.needs() + " is needed"
 		}
 	}
 	return check
+}
+
+// versionOf returns the first version in a text as it is there, and its numbers; "": there is none.
+func versionOf(text string) (detail string, version [3]int) {
+	match := versionNumber.FindStringSubmatch(text)
+	if match == nil {
+		return "", version
+	}
+	for i := range version {
+		version[i], _ = strconv.Atoi(match[i+1]) // "" is 0
+	}
+	return match[0], version
 }
 
 // checkPython creates a virtual environment and queries the version of its ensurepip, from which venv
@@ -173,26 +179,32 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 
 // checkDirectories checks the directories of the agent.
 func checkDirectories(c config.Config) []finding {
-	checks := []finding{checkDirectory("state directory", c.StateDir(), c.CheckDataDir())}
+	checks := []finding{checkPath("state directory", c.StateDir(), false, c.CheckDataDir())}
 	if dir := c.SpoolDir(); dir != "" {
-		checks = append(checks, checkDirectory("spool", dir, spool.CheckOwner(dir)))
+		checks = append(checks, checkPath("spool", dir, false, spool.CheckOwner(dir)))
 	}
-	return append(checks, checkDirectory("pid_file", c.PIDFile, nil))
+	return append(checks, checkPath("pid_file", c.PIDFile, true, nil))
 }
 
-// checkDirectory reports the file system of a path, and checks that the path can be created or
-// written to.
-func checkDirectory(name, path string, err error) finding {
+// checkPath reports the file system of a path, and checks that the path, of a directory or a file, can be
+// created or written to. An error is one that is known before.
+func checkPath(name, path string, file bool, err error) finding {
 	check := finding{Name: name, OK: true, Detail: path}
 	there := path
-	for {
-		if _, statErr := os.Stat(there); statErr == nil || there == filepath.Dir(there) {
-			break
-		}
+	info, statErr := os.Stat(there)
+	for statErr != nil && there != filepath.Dir(there) {
 		there = filepath.Dir(there)
+		info, statErr = os.Stat(there)
 	}
 	if err == nil {
-		err = unix.Access(there, unix.W_OK)
+		switch mustBeFile := file && there == path; {
+		case statErr == nil && mustBeFile && info.IsDir():
+			err = unix.EISDIR
+		case statErr == nil && !mustBeFile && !info.IsDir():
+			err = unix.ENOTDIR
+		default:
+			err = unix.Access(there, unix.W_OK)
+		}
 		if err != nil {
 			err = fmt.Errorf("%q: %w", there, err)
 		}
@@ -245,14 +257,16 @@ func checkSubmission(ctx context.Context, system *assembly.System) ([]finding, e
 		if fault.Is(err, fault.Unavailable) {
 			return checks, err
 		}
-		check := finding{Name: key, OK: err == nil, Detail: "sbatch accepts " + options.String()}
-		if err != nil {
-			check.Detail, check.Hint = err.Error(), fault.HintOf(err)
-		}
-		if check.Hint == "" && err != nil {
-			check.Hint = fmt.Sprintf("correct slurm.base or %s in %s", key, c.Where(key))
-		}
-		checks = append(checks, check)
+		checks = append(checks, submission(key, options.String(), c.Where(key), err))
 	}
 	return checks, nil
+}
+
+// submission is the answer of sbatch to the options of a key of the configuration.
+func submission(key, options, where string, err error) finding {
+	if err == nil {
+		return finding{Name: key, OK: true, Detail: "sbatch accepts " + options}
+	}
+	hint := cmp.Or(fault.HintOf(err), fmt.Sprintf("correct slurm.base or %s in %s", key, where))
+	return finding{Name: key, Detail: err.Error(), Hint: hint}
 }

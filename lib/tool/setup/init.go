@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/command"
@@ -70,6 +72,13 @@ func absent(err error) bool {
 	return errors.As(err, &e) && (e.Failure == slurm.NotInstalled || e.Says("Could not establish a configuration source"))
 }
 
+// plain reports whether a configuration can name a directory without quoting parts of the name: YAML folds
+// what ends a line, and a configuration expands variables.
+func plain(dir string) bool {
+	return utf8.ValidString(dir) && !strings.ContainsAny(dir, "\"\\%$") &&
+		!strings.ContainsFunc(dir, func(r rune) bool { return !unicode.IsGraphic(r) })
+}
+
 // initialize writes the example configuration. It replaces nothing.
 func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer) error {
 	dir, err := config.Expand(dir)
@@ -79,7 +88,7 @@ func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	if strings.ContainsAny(dir, "\n\"\\%$") {
+	if !plain(dir) {
 		return fault.Errorf(fault.Usage, "--init %q: the name has a character that a configuration would have to quote", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {

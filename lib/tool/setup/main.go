@@ -119,8 +119,13 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	return failures(r.Checks)
+}
+
+// failures are the errors of the checks that failed.
+func failures(checks []finding) error {
 	var errs []error
-	for _, check := range r.Checks {
+	for _, check := range checks {
 		if !check.OK {
 			detail := strings.TrimPrefix(check.Detail, check.Name+": ")
 			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, detail), check.Hint))

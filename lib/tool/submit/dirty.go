@@ -38,13 +38,17 @@ func changes(ctx context.Context, repository string) ([]string, error) {
 		return nil, err
 	}
 	out, err := git(ctx, repository, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal")
-	var names []string
-	for _, line := range strings.Split(out, "\x00") {
+	return changed(out), err
+}
+
+// changed reads the names that git status prints, each behind its state and before a zero byte.
+func changed(status string) (names []string) {
+	for line := range strings.SplitSeq(status, "\x00") {
 		if len(line) > 3 {
 			names = append(names, line[3:])
 		}
 	}
-	return names, err
+	return names
 }
 
 // someOf names a few files.
@@ -101,6 +105,15 @@ func files(ctx context.Context, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return listed(known, fresh, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err == nil
+	})
+}
+
+// listed reads what git ls-files prints of the files that git knows, and of new ones. Those that a tool
+// cannot take along are an error.
+func listed(known, fresh string, exists func(name string) bool) ([]string, error) {
 	var names []string
 	for entry := range strings.SplitSeq(known, "\x00") {
 		status, name, ok := strings.Cut(entry, "\t") // such as "H 100644 HASH 0"
@@ -109,16 +122,19 @@ func files(ctx context.Context, dir string) ([]string, error) {
 		}
 		tag, mode, _ := strings.Cut(status, " ")
 		const submodule = "160000 "
-		switch _, err := os.Lstat(filepath.Join(dir, name)); {
+		switch {
 		case strings.HasPrefix(mode, submodule):
 			return nil, fault.Errorf(fault.Usage, "--dirty: %q is a submodule, which is not included", task.Clean(name))
-		case tag == "S" && err != nil:
+		case tag == "S" && !exists(name):
 			return nil, fault.Errorf(fault.Usage, "--dirty: %q is not in the work tree, which is sparse", task.Clean(name))
 		}
 		names = append(names, name)
 	}
 	for name := range strings.SplitSeq(fresh, "\x00") {
-		if strings.HasSuffix(name, "/") {
+		switch {
+		case name == "": // behind the last one
+			continue
+		case strings.HasSuffix(name, "/"):
 			return nil, fault.Errorf(fault.Usage, "--dirty: %q is another repository, which is not included", task.Clean(name))
 		}
 		names = append(names, name)

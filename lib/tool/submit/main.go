@@ -285,8 +285,11 @@ func check(c *cli.Context, e spool.Entry) error {
 	return nil
 }
 
-// oneWord refuses a command that was put into quotes as a whole: no shell runs it.
+// oneWord refuses a command that was put into quotes as a whole, as no shell runs it, and one that is empty.
 func oneWord(words []string) error {
+	if len(words) > 0 && words[0] == "" {
+		return fault.Errorf(fault.Usage, "the first word of the command, its program, is empty")
+	}
 	if len(words) != 1 || !strings.ContainsAny(words[0], " \t\n") {
 		return nil
 	}

@@ -2,6 +2,7 @@ package submit
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -126,18 +127,31 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 	if err != nil {
 		return "", fault.Errorf(fault.Unavailable, "--repository: %w", err)
 	}
-	commit := ""
-	for line := range strings.Lines(string(out.Stdout)) {
-		hash, _, _ := strings.Cut(line, "\t")
-		commit = hash // of an annotated tag, the commit comes last
+	switch commit := commitOf(string(out.Stdout), want); {
+	case commit != "":
+		return commit, nil
+	case revision == "":
+		return "", fault.Errorf(fault.Usage, "--repository %q has no HEAD", task.CleanAddress(repository))
 	}
-	if commit == "" {
-		if revision == "" {
-			return "", fault.Errorf(fault.Usage, "--repository %q has no HEAD", task.CleanAddress(repository))
+	return revision, nil
+}
+
+// commitOf finds the commit of a revision in what git ls-remote prints: a line of a hash, a tab and the
+// name of a reference for each whose name ends with the revision. "": there is none.
+func commitOf(out, revision string) string {
+	hashes := map[string]string{}
+	for line := range strings.Lines(out) {
+		if hash, reference, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
+			hashes[reference] = hash
 		}
-		return revision, nil
 	}
-	return commit, nil
+	for _, in := range []string{"", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"} { // as git rev-parse searches
+		// An annotated tag is an object of its own, and ^{} its commit.
+		if hash := cmp.Or(hashes[in+revision+"^{}"], hashes[in+revision]); hash != "" {
+			return hash
+		}
+	}
+	return ""
 }
 
 // file is a file for the task.
@@ -165,6 +179,9 @@ var leftOut = map[string]bool{
 // packDirectory makes a snapshot of a directory in the spool.
 func packDirectory(dir string, s *spool.Spool) (string, error) {
 	info, err := os.Stat(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir) // WalkDir does not follow a link
+	}
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
 	}

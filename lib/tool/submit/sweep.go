@@ -1,6 +1,7 @@
 package submit
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -94,43 +95,53 @@ const shortName = 60
 
 // expand makes a task of each row of a table.
 func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) ([]spool.Entry, error) {
+	all, requests, unused, err := tasks(e, table, c.IsSet("name"))
+	if err != nil {
+		return nil, err
+	}
+	if len(unused) > 0 {
+		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", someOf(unused)))
+	}
+	return all, meet(c, requests)
+}
+
+// tasks are those that the rows of a table make of one with placeholders; named says that its name is
+// the user's. Requests are theirs, each once, and unused the columns that neither command nor request has.
+func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, requests []task.Request, unused []string, err error) {
 	var words []sweep.Template
 	for _, w := range e.Command {
 		t, err := sweep.Parse(w, table.Columns, spool.CheckParameter)
 		if err != nil {
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "command: %w", err), "{{...}} is a word in braces, not a placeholder")
+			err = fault.Errorf(fault.Usage, "command: %w", err)
+			return nil, nil, nil, fault.Hint(err, "{{...}} is a word in braces, not a placeholder")
 		}
 		words = append(words, t)
 	}
-	names, err := nameTemplate(c, e, table)
+	names, err := nameTemplate(e, table, named)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	needs, err := parseRequest(e.Request, table.Columns)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	used := append(needs.templates(), words...)
-	var unused []string
 	for i, column := range table.Columns {
 		if !slices.ContainsFunc(used, func(t sweep.Template) bool { return t.Uses(i) }) {
 			unused = append(unused, column)
 		}
 	}
-	switch {
-	case len(unused) == len(table.Columns):
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "the command has no placeholder: all tasks would be the same"),
+	if len(unused) == len(table.Columns) {
+		return nil, nil, nil, fault.Hint(fault.Errorf(fault.Usage, "the command has no placeholder: all tasks would be the same"),
 			fmt.Sprintf("put the value of a column into it, as in --%[1]s {%[1]s}", table.Columns[0]))
-	case len(unused) > 0:
-		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", someOf(unused)))
 	}
 	if e.Group == "" {
 		if e.Group, err = newGroup(e.Slug, e.Key); err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 	}
-	all := make([]spool.Entry, len(table.Rows))
-	var requests []task.Request
+	number := cmp.Or(placeholder.ReplaceAllString(e.Slug, ""), "task") // if the parameters make an invalid name
+	all = make([]spool.Entry, len(table.Rows))
 	seen := map[string]bool{}
 	for n, row := range table.Rows {
 		one := e
@@ -138,11 +149,14 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 		for i, w := range words {
 			one.Command[i] = w.Fill(row)
 		}
+		if err := oneWord(one.Command); err != nil {
+			return nil, nil, nil, fault.Wrap(fault.KindOf(err), fmt.Errorf("row %d: %w", n+1, err))
+		}
 		one.Request = needs.fill(row)
 		if key := strings.Join(append([]string{one.Request.Find}, one.Request.Sbatch...), "\n"); !seen[key] {
 			seen[key] = true
 			if err := checkRequest(one.Request); err != nil {
-				return nil, fault.Wrap(fault.KindOf(err), fmt.Errorf("row %d: %w", n+1, err))
+				return nil, nil, nil, fault.Wrap(fault.KindOf(err), fmt.Errorf("row %d: %w", n+1, err))
 			}
 			requests = append(requests, one.Request)
 		}
@@ -151,28 +165,28 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 			one.Parameters[table.Columns[i]] = value
 		}
 		if err := spool.CheckParameters(one.Parameters); err != nil {
-			return nil, fault.Errorf(fault.Usage, "row %d: %w", n+1, err)
+			return nil, nil, nil, fault.Errorf(fault.Usage, "row %d: %w", n+1, err)
 		}
 		one.Slug = names.Fill(row)
 		if err := spool.CheckName(one.Slug); err != nil {
-			if c.IsSet("name") {
-				return nil, fault.Errorf(fault.Usage, "--name: row %d: %w", n+1, err)
+			if named {
+				return nil, nil, nil, fault.Errorf(fault.Usage, "--name: row %d: %w", n+1, err)
 			}
 			one.Slug = ""
 		}
-		if !c.IsSet("name") && (one.Slug == "" || len(one.Slug) > shortName) {
-			one.Slug = fmt.Sprintf("%s-%d", e.Slug, n+1)
+		if !named && (one.Slug == "" || len(one.Slug) > shortName) {
+			one.Slug = fmt.Sprintf("%s-%d", number, n+1)
 		}
 		all[n] = one
 	}
-	return all, meet(c, requests)
+	return all, requests, unused, nil
 }
 
 // nameTemplate is what the tasks are called: by default after their
 // parameters, in characters that may be those of a directory.
-func nameTemplate(c *cli.Context, e spool.Entry, table sweep.Table) (sweep.Template, error) {
+func nameTemplate(e spool.Entry, table sweep.Table, named bool) (sweep.Template, error) {
 	text := e.Slug
-	if !c.IsSet("name") {
+	if !named {
 		var parts []string
 		for _, column := range table.Columns {
 			parts = append(parts, column+"-{"+column+"}")

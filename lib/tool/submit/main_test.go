@@ -1,0 +1,146 @@
+package submit
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// parsed is a command line, without what a tool does with it.
+func parsed(t *testing.T, args ...string) *cli.Context {
+	t.Helper()
+	set := flag.NewFlagSet(name, flag.ContinueOnError)
+	for _, f := range flags() {
+		if err := f.Apply(set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := set.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return cli.NewContext(&cli.App{Flags: flags()}, set, nil)
+}
+
+// What a command line is as a task, or why it is refused.
+func TestEntry(t *testing.T) {
+	s, err := spool.Make(filepath.Join(t.TempDir(), "spool"), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []spool.Entry{{ID: "aaaaaaaa", Slug: "one"}, {ID: "bbbbbbbb", Slug: "two"}} {
+		if err := s.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	env := filepath.Join(dir, "env")
+	if err := os.WriteFile(env, []byte("A=1\nno variable\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--", "/bin/true", "x"}, "true [/bin/true x]"},
+		{[]string{"--", "."}, ". [.]"},
+		{[]string{"--", "a\x1bb"}, "task [a\x1bb]"}, // no name of a task
+		{[]string{"--repository", "r"}, "task []"},
+		{[]string{"--repository", "r", "--worker", "w"}, "w []"},
+		{[]string{"--image", "registry:5000/x/y:1"}, "y []"},
+		{[]string{"--image", "@x"}, "task []"},
+		{[]string{"--image", "x:1", "--", "run"}, "run [run]"},
+		{[]string{"--after", "two", "--after", "aaaaaaaa", "--", "x"}, "x [x] bbbbbbbb aaaaaaaa"},
+
+		{nil, `error no command to run; give a command after "--", a --repository with a .arkindex.yml, or an --image`},
+		{[]string{"--", ""}, "error the first word of the command, its program, is empty"},
+		{[]string{"--", "", "x"}, "error the first word of the command, its program, is empty"},
+		{[]string{"--", "a\tb"}, `error the command "a b" is one word with spaces in it, and runs without a shell; ` +
+			"leave the quotes out, or run a shell: -- sh -c 'a\tb'"},
+		{[]string{"--name", "", "--", "x"}, "error --name: the name is empty"},
+		{[]string{"--name", strings.Repeat("x", 256), "--", "x"}, `error --name: name "xxxxxxxxxxxxxxxxxxxx"... is longer than 255 bytes`},
+		{[]string{"--group", "", "--", "x"}, "error --group: the name is empty"},
+		{[]string{"--key", "a\nb", "--", "x"}, `error --key: key "a\nb" has a control character`},
+		{[]string{"--process", "../x", "--", "x"}, `error --process: task id "../x" has a '.': expected letters, digits, '-' and '_'`},
+		{[]string{"--worker", "w"}, `error no command to run; give a command after "--", a --repository with a .arkindex.yml, or an --image`},
+		{[]string{"--worker", "w", "--repository", "r", "--", "x"}, "error --worker cannot be combined with a command: it names one of the repository's"},
+		{[]string{"--image", "-x"}, `error --image: invalid image "-x": expected a name such as registry.example.org/worker:1.2`},
+		{[]string{"--image", "é"}, `error --image: invalid image "é": expected a name such as registry.example.org/worker:1.2`},
+		{[]string{"--image", "x", "--file", env}, "error --image cannot be combined with --file: an image is run unchanged"},
+		{[]string{"--after", "three", "--", "x"}, `error --after: no task has the id or the name "three"`},
+		{[]string{"--file", dir, "--", "x"}, "error --file \"DIR\" is not a plain file"},
+		{[]string{"--file", "/dev/null", "--", "x"}, `error --file "/dev/null" is not a plain file`},
+		{[]string{"--file", dir + "/nothing", "--", "x"}, "error --file: stat DIR/nothing: no such file or directory"},
+		{[]string{"--env-file", env, "--", "x"}, "error DIR/env:2: expected NAME=VALUE"},
+		{[]string{"--env-file", dir + "/nothing", "--", "x"}, "error --env-file: open DIR/nothing: no such file or directory"},
+	} {
+		c := parsed(t, append([]string{"--spool", s.Dir}, tt.args...)...)
+		e, err := entry(c, s, c.Args().Slice(), false)
+		words := []string{e.Slug, "[" + strings.Join(e.Command, " ") + "]"}
+		for _, id := range e.After {
+			words = append(words, string(id))
+		}
+		if got := strings.ReplaceAll(result(strings.Join(words, " "), err), dir, "DIR"); got != tt.want {
+			t.Errorf("%q: %s; want %s", tt.args, got, tt.want)
+		}
+	}
+}
+
+// What is said of a command that this machine may not be able to run, or that is one task only.
+func TestWarnings(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	const missing = `warning: program "retry" was not found in PATH on this machine`
+	for args, want := range map[string]string{
+		"--gpu -- retry":          missing + "; to do that, use ponos-retry",
+		"-- retry train":          missing + "; ",
+		"-d x -- retry":           "",
+		"-r x -- retry":           "",
+		"-i x -- retry":           "",
+		"-e x -- retry":           "", // it may set PATH
+		"-- {program}":            "",
+		"-- bin/retry":            "",
+		"--repository x":          "",
+		"-- /bin/jobpool x ::: 1": "",
+		"-- /bin/parallel ::: 1":  "",
+		"-- /bin/x :::1":          "",
+		"-- /bin/x a ::: 1": `warning: one task is submitted: ":::" after the command is passed to it; ` +
+			"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}",
+	} {
+		c := parsed(t, strings.Fields(args)...)
+		got := ""
+		for _, err := range []error{misplaced(c.Args().Slice()), notFound(c, c.Args().Slice())} {
+			if err != nil {
+				got += err.Error() + "; " + fault.HintOf(err)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s; want %s", args, got, want)
+		}
+	}
+}
+
+func TestSummary(t *testing.T) {
+	for _, tt := range []struct {
+		all, fresh int
+		group      string
+		want       string
+	}{
+		{1, 1, "", "1 task submitted"}, {2, 2, "g", "2 tasks submitted, in group g"},
+		{2, 0, "g", "0 tasks submitted, 2 submitted before"}, {2, 1, "g", "1 task submitted, 1 submitted before, in group g"},
+	} {
+		var stderr strings.Builder
+		all := make([]spool.Entry, tt.all)
+		all[0].Group = tt.group
+		if summary(&stderr, all, spool.Batch{IDs: make([]task.ID, tt.all), New: tt.fresh}); stderr.String() != "ponos-submit: "+tt.want+"\n" {
+			t.Errorf("%+v: %s", tt, &stderr)
+		}
+	}
+}
