@@ -36,7 +36,7 @@ SLURMTESTS := 'Slurm|Srun|AreTrue|Accepted|Land'
 SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench sbatch
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
+.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos fuzz man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,7 +93,6 @@ test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
 	$(TOOLDIR)/golangci-lint run ./...
-	$(GO) test -tags lint ./testscripts/rooms
 	@dead=$$($(TOOLDIR)/deadcode -test ./...) && test -z "$$dead" || { echo "$$dead"; exit 1; }
 	$(GO) mod tidy -diff
 	@said=$$($(TOOLDIR)/govulncheck ./lib/fault 2>&1) || case $$said in \
@@ -140,9 +139,6 @@ fuzz: ## run each fuzz target for FUZZTIME, with FUZZSEED=1 always on much the s
 				{ cat "$$bin/said"; exit 1; }; \
 		done; \
 	done
-
-rooms: ## make the linter's rules for imports, and a drawing of them, of the list in CONTRIBUTING.md
-	$(GO) test -count=1 -run "TestTheLinterHasTheseRules|TestThePictureShowsTheList" ./testscripts/rooms -update
 
 man: ## make the man pages of their sources
 	$(GO) run ./man/generate -out man $(addsuffix .md,$(PAGES))
