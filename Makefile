@@ -26,7 +26,7 @@ PROGRAMS := ponos jobpool
 TAGS := -tags urfave_cli_no_docs
 EXAMPLES := $(wildcard examples/*.md examples/*/*)
 PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
-LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/base/app.Version=$(VERSION)
 
 # All end-to-end tests but "make chaos", which takes minutes of a machine of its own.
 # The longest first, and those that mostly wait for Slurm, so that the others run beside them.
@@ -70,7 +70,7 @@ test-user: ## run all tests but those on Slurm as an ordinary user, in a fresh c
 	testscripts/user/run env PONOS_TEST_SLURM=no $(MAKE) test RACE='$(RACE)'
 
 # The tests of the packages that ask for the time, in short, and of the tools that print times.
-DATED = $$($(GO) list -f '{{range .Imports}}{{if eq . "github.com/ponos-tools/ponos/lib/clock"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./lib/...)
+DATED = $$($(GO) list -f '{{range .Imports}}{{if eq . "github.com/ponos-tools/ponos/lib/base/clock"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./lib/...)
 test-bare: ## run all tests in a root of Debian with Go and make and nothing else: RELEASE=trixie (needs root)
 	testscripts/debian/run -b $(RELEASE) env PONOS_TEST_SLURM=no $(MAKE) test
 
@@ -95,7 +95,7 @@ lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## che
 	$(TOOLDIR)/golangci-lint run ./...
 	@dead=$$($(TOOLDIR)/deadcode -test ./...) && test -z "$$dead" || { echo "$$dead"; exit 1; }
 	$(GO) mod tidy -diff
-	@said=$$($(TOOLDIR)/govulncheck ./lib/fault 2>&1) || case $$said in \
+	@said=$$($(TOOLDIR)/govulncheck ./lib/base/fault 2>&1) || case $$said in \
 		*"fetching vulnerabilities"*) echo "make lint: known vulnerabilities were not looked for: https://vuln.go.dev cannot be reached"; exit 0 ;; \
 	esac; $(TOOLDIR)/govulncheck ./...
 

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
 // caller returns what writes the completions of a program whose first argument is one of tools, and

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
 // kind is what a value or an argument names, as far as a shell can complete it.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
 // fishValue is how fish completes the value of a flag.

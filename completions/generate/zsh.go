@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
 // zshAction is what zsh completes a kind with; a blank is nothing.

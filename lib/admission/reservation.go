@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/base/lock"
 )
 
 // breaker is a circuit breaker for one kind of task. All tasks of a kind have the same options:

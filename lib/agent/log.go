@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/remove"
+	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/runner"
 )
 

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/hostlist"
-	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"

@@ -17,11 +17,11 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/lock"
-	"github.com/ponos-tools/ponos/lib/remove"
-	"github.com/ponos-tools/ponos/lib/replace"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/remove"
+	"github.com/ponos-tools/ponos/lib/base/replace"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )

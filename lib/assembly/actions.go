@@ -5,9 +5,9 @@ import (
 	"io"
 
 	"github.com/ponos-tools/ponos/lib/agent"
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/progress"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 

@@ -11,12 +11,12 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/sbatch"
-	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 

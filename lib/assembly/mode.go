@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/config"
-	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/sbatch"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // A mode is where the tasks of an agent run. Each builds itself.

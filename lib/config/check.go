@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // writable returns why nothing can be created in a directory, or nil.

@@ -12,7 +12,7 @@ import (
 
 	homedir "github.com/mitchellh/go-homedir"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/sbatch"
 )
 

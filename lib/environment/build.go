@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/archive"
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/progress"
-	"github.com/ponos-tools/ponos/lib/remove"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/progress"
+	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 

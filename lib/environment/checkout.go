@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/lock"
-	"github.com/ponos-tools/ponos/lib/progress"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/needs"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // TestLookup holds what names mean: the bounds of the memory in MiB, how many

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/sbatch"

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/admission"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // candidate is a group of nodes of a partition, with a QoS and an account to use there.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
-	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // Hostname returns the host of a connector; "" is this machine.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // silence is a Slurm that does not answer.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/sbatch"
-	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // Formats are the output formats of Write, and json.

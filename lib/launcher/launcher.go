@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/admission"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/slurm"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Launcher is one entry with inheritance resolved.

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Reason is why a candidate does not match.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/base/spelling"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
-	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
 // Misspelt returns a message about the first name in a request that no launcher has, with the

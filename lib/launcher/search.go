@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"

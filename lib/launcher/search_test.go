@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Warnings returns warnings about figures that a file omits, or that contradict the catalogue

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/spelling"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Reasons for which an attempt may be followed by another one. The exit code of the

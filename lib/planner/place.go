@@ -3,8 +3,8 @@ package planner
 import (
 	"context"
 
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/forecast"
-	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )

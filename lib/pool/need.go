@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unique"
 
-	"github.com/ponos-tools/ponos/lib/unit"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
 // Need is what a task takes while it runs: of its node, or of each of its nodes. Equal needs are ==.

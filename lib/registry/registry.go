@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // ErrRefused says that the registry has no such image, or does not give it to this user.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
 )
 
 // Amount is what a job gets, as far as its options say. Slurm may add to it: more nodes, where the job

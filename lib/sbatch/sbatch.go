@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/unit"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
 // Option is a long option of sbatch without its dashes. An option that may stand without a value has

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/spelling"
-	"github.com/ponos-tools/ponos/lib/unit"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
 // Lookup returns what is known of an option by its long name or alias, nil if sbatch has none of that

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // Client runs Slurm's commands.

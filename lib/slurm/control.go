@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/command"
 )
 
 // Requeue requeues a job. If the job runs, Slurm ends it first.

@@ -8,8 +8,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // Batch is a batch job to submit.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/spelling"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
 )
 
 // Template is a word with placeholders: {NAME} is the value of a column, {{ and }} around

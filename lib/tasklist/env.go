@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // ReadEnv reads variables: one NAME=VALUE per line, with blank lines and comments between them.

@@ -7,9 +7,9 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 )
 

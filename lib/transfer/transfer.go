@@ -19,11 +19,11 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/archive"
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue"
-	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/forecast"
-	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 

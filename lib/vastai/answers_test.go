@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/command"
 )
 
 // A list of five hundred instances takes twenty requests.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // The causes of failed calls. Errors of API wrap one of them where it applies.

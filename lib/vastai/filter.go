@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/spelling"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
 )
 
 // Condition is one comparison of a filter, in the units of the API: megabytes and seconds.

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/lock"
-	"github.com/ponos-tools/ponos/lib/replace"
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/replace"
 )
 
 // A Governor makes all requests of an account and limits their rate. It keeps its state in a

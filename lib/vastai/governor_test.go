@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/base/lock"
 )
 
 // times is a clock that advances only in Sleep.

@@ -14,7 +14,7 @@ import (
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
 func main() { os.Exit(app.Main(run)) } //nolint:forbidigo // the one place that exits

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/testscripts/captures"
 )

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/command"
 )
 
 // A Runner is the file of a capture, which answers each command.

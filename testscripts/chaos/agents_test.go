@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/testscripts/captures"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 )
 
 // RecordedAt returns the time when the records of a directory were captured, as a

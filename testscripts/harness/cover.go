@@ -11,6 +11,6 @@ func coverArgs(dir string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	return []string{"-cover", "-coverpkg=" + module + "/lib/...," + module + "/cmd/...", "-ldflags=-X " + module + "/lib/app.coverDir=" + dir},
+	return []string{"-cover", "-coverpkg=" + module + "/lib/...," + module + "/cmd/...", "-ldflags=-X " + module + "/lib/base/app.coverDir=" + dir},
 		os.Chmod(dir, 0o777|os.ModeSticky) // tools of other users write there as well
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/vastai"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )

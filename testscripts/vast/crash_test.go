@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/runner"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"

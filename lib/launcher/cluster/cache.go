@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/replace"
+	"github.com/ponos-tools/ponos/lib/base/replace"
 )
 
 // MaxAge is how long a snapshot is used, and MaxAgePartial how long one with a Note is.

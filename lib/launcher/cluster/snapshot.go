@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/admission"
-	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 

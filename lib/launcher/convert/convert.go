@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/gpu"
-	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/slurm"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Options say what Write puts into the file.

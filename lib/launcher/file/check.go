@@ -6,8 +6,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ponos-tools/ponos/lib/spelling"
-	"github.com/ponos-tools/ponos/lib/unit"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
 // checkSlurm finds values of a Slurm launcher that are valid but contradict each other or have

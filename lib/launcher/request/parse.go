@@ -10,8 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/ponos-tools/ponos/lib/spelling"
-	"github.com/ponos-tools/ponos/lib/unit"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
 // Limits of a request. Without them, a short hostile text could expand without end.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/gpu"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Request is a parsed request.

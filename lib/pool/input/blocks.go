@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // maxCount limits CPUs and GPUs of a task.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/shell"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 )
 
 // template is a command with places for arguments.

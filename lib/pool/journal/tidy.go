@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/lock"
 )
 
 // How long runs are kept in directories that were not chosen by the user: of those that are done, the

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // Usage is how many tasks ran at each node over time.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/command"
 )
 
 // The test binary is a bridge when it is called as one.

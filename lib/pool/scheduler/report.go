@@ -9,13 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/replace"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
-	"github.com/ponos-tools/ponos/lib/replace"
 )
 
 // show records when progress was last shown.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/shell"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 )
 
 // SSH returns the arguments of ssh that run a command on a host.

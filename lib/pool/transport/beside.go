@@ -5,8 +5,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // Step is a command at a node of another job of the user, with its streams.

@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/cgroup"
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Tasks that have declared how much memory they need get no more: in a cgroup, if one is delegated to

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
-	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // A task of several nodes has a directory at the first of them, with its list of nodes in the formats

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"

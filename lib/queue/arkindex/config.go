@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/place"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -44,7 +44,7 @@ type Config struct {
 	Load       func() (cpu, ram float64)                  // how busy the agent is, 0 to 1; nil: this machine
 	HTTP       *http.Client                               // nil: one with suitable limits
 	Logger     *slog.Logger                               // nil: nothing is logged
-	Now        func() time.Time                           // nil: that of lib/clock
+	Now        func() time.Time                           // nil: that of lib/base/clock
 	Waits      []time.Duration                            // before each repetition of a failed request; nil: about 15 s in total
 	Stall      time.Duration                              // how long a transfer may stall; 0: 2 minutes
 	Sleep      func(context.Context, time.Duration) error // nil: really sleep

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 )
 
 // How long a document is used, and how soon it is requested again when an operation is missing at its

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/task"

@@ -11,7 +11,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 

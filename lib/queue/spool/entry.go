@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -74,7 +74,7 @@ const maxEntry = 1 << 20
 type Spool struct {
 	Dir string
 	ID  string // of this spool and no other, wherever it is mounted
-	// Now is the clock; nil: that of lib/clock.
+	// Now is the clock; nil: that of lib/base/clock.
 	Now func() time.Time
 }
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 const ownSpool = "use a spool of your own; for an agent for each user, see THE AGENT FOR A SITE in ponos-tutorial(7)"

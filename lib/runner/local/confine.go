@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/cgroup"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // nearest returns the ids of the CPUs that this process may use, ordered so that those of one core or

@@ -16,12 +16,12 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
-	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/runner"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Resources are what this machine has for jobs, or what a job takes of it.

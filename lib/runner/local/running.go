@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/lock"
 )
 
 // live is the record of a running job, which the worker and the job keep locked. Its first line is the

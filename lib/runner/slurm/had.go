@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/unit"
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 

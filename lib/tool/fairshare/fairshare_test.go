@@ -18,8 +18,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/locale"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/locale"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/testscripts/captures"

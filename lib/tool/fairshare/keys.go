@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )

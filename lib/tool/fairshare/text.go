@@ -15,8 +15,8 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/locale"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/locale"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // watcher prints a view again and again. On a terminal it does so in place, and

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/forecast"
 )
 

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/admission"
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/forecast"
-	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"

@@ -16,7 +16,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
@@ -24,7 +25,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/sbatch"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // ofAlloc are the options by which a pool gets its own nodes, and those of its run

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 )

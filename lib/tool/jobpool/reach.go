@@ -9,13 +9,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
-	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // reachAction is what tasks of several nodes call as ssh: FILE [OPTION...] HOST COMMAND...

@@ -17,9 +17,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/core"
@@ -29,7 +30,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
-	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/pool/worker"

@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/convert"

@@ -8,12 +8,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/slurm"
-	"github.com/ponos-tools/ponos/lib/unit"
 	used "github.com/ponos-tools/ponos/lib/usage"
 )
 

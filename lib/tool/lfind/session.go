@@ -11,14 +11,14 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/sbatch"
-	"github.com/ponos-tools/ponos/lib/shell"
-	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
 // session is one run of the tool.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/launcher"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"

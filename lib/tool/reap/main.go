@@ -12,13 +12,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 const name = "vast-reap"

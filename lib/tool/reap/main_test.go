@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"
 )

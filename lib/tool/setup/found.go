@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // askFor limits how long Slurm is asked for when there may be none.

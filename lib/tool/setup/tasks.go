@@ -8,8 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
 // tasks prints what the agent knows of its tasks. It takes no lock and changes nothing.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/progress"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
 )

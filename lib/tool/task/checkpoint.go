@@ -13,11 +13,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
-	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Slurm ends all processes of a job at the same time: when the work was ended by

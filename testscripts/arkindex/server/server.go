@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 )
 
 // Options say what kind of server it is. The zero value will do.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
 )
 
 // sureHoles fills the cluster by chance, and submits jobs for holes of now that are said

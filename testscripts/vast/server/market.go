@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 )
 
 // searchable are the fields that the market knows.

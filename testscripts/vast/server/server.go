@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 )
 
 // Options are how a market is.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // Choice is a flag whose value is one of some words, or a comma-separated list of them. Shells

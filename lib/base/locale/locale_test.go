@@ -44,8 +44,8 @@ func TestUTF8(t *testing.T) {
 func TestAllSymbols(t *testing.T) {
 	t.Setenv("LC_ALL", "C")
 	// These are never drawn on a terminal: pictures in SVG, and a spelling of units that is accepted.
-	elsewhere := []string{"lib/tool/fairshare/svg.go", "lib/unit/duration.go", "lib/locale/locale.go"}
-	root := filepath.Join("..", "..")
+	elsewhere := []string{"lib/tool/fairshare/svg.go", "lib/base/unit/duration.go", "lib/base/locale/locale.go"}
+	root := filepath.Join("..", "..", "..")
 	drawn := 0
 	for _, dir := range []string{"lib", "cmd"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {

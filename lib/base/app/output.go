@@ -18,7 +18,7 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 	"golang.org/x/term"
 
-	"github.com/ponos-tools/ponos/lib/spelling"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
 )
 
 // Table is rows for people: left-aligned columns two blanks apart, the header in

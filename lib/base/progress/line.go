@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/ponos-tools/ponos/lib/locale"
-	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/base/locale"
+	"github.com/ponos-tools/ponos/lib/base/lock"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // Cmd is a program to run, as an argument list: no shell is involved.

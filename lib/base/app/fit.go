@@ -7,7 +7,7 @@ import (
 
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
 
-	"github.com/ponos-tools/ponos/lib/locale"
+	"github.com/ponos-tools/ponos/lib/base/locale"
 )
 
 const (
