@@ -10,9 +10,9 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
-	"github.com/ponos-tools/ponos/lib/queue"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // adopt records a job that this agent does not know: the state directory was lost, or ponos-start

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // batches collects tasks that are alike and ready to start, so that one call of the scheduler

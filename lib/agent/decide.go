@@ -3,8 +3,8 @@ package agent
 import (
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // step is what to do for one task, given the state of its job.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/remove"
-	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // taskLine formats a line of the agent in a task's log by logging.task_format: Python's %-format

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/runner"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // A small world of the agent on Slurm, of which every interleaving is explored: two tasks,

@@ -4,9 +4,9 @@ import (
 	"context"
 	"io"
 
-	"github.com/ponos-tools/ponos/lib/queue"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // plainQueue has no place for what a queue need not keep. Whatever else it is asked fails the test.

@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/queue"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/lib/transfer"
 )
 

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // tryingQueue keeps attempts, by their numbers.

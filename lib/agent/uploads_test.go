@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/lib/transfer"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
-	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // daemon is the Slurm in which an agent is a job of its own.

@@ -10,10 +10,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/config"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
-	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // A mode is where the tasks of an agent run. Each builds itself.

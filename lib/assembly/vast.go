@@ -20,9 +20,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/registry"
-	"github.com/ponos-tools/ponos/lib/runner"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/lib/vastai"
 	"github.com/ponos-tools/ponos/lib/vastai/find"
 )

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/unit"
-	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/task/need"
 )
 
 // writable returns why nothing can be created in a directory, or nil.

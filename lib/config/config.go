@@ -13,7 +13,7 @@ import (
 	homedir "github.com/mitchellh/go-homedir"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // Config is the configuration of an agent. Keys of the official agent keep its names, defaults and
@@ -39,7 +39,7 @@ type Config struct {
 	Vast        Vast        `yaml:"vast_api"`
 	Environment Environment `yaml:"environments"`
 	Retention   Duration    `yaml:"retention"`
-	// Retry holds the retry rules of tasks that have none of their own: see lib/need.
+	// Retry holds the retry rules of tasks that have none of their own: see lib/task/need.
 	Retry string `yaml:"retry"`
 	// Requests are the needs of tasks whose queue does not specify any, by patterns of their slugs.
 	Requests Requests `yaml:"requests"`

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/base/shell"
-	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // Formats are the output formats of Write, and json.

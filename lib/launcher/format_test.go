@@ -3,7 +3,7 @@ package launcher
 import (
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 func TestWrite(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/forecast"
-	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 

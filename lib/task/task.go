@@ -147,7 +147,7 @@ type Task struct {
 	Env         map[string]string // holds tokens: never to be printed
 	RequiresGPU bool
 	Request     Request
-	Retry       string // rules of lib/need; "" are those of the configuration
+	Retry       string // rules of lib/task/need; "" are those of the configuration
 	Parents     []Parent
 	Files       []File
 	TTL         time.Duration // longest run time; 0: no limit

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // Risk is the default risk that a run needs more than is advised.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
-	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/testscripts/answers"
 )
 

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/runner"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/lib/vastai"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )

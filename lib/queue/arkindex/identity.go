@@ -17,7 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
-	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // identity is the identity of the agent at the instance, and the content of the identity file. It

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )

@@ -16,9 +16,9 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // Entry is the content of a task file. Fields are only ever added.
@@ -40,7 +40,7 @@ type Entry struct {
 	Env         map[string]string `json:"env,omitempty"`
 	RequiresGPU bool              `json:"requires_gpu,omitempty"`
 	Request     task.Request      `json:"request,omitzero"`
-	Retry       string            `json:"retry,omitempty"`    // rules of lib/need
+	Retry       string            `json:"retry,omitempty"`    // rules of lib/task/need
 	Attempts    []task.Attempt    `json:"attempts,omitempty"` // those before the last one
 	After       []task.ID         `json:"after,omitempty"`
 	Files       []task.File       `json:"files,omitempty"`     // URLs are file://

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // Queue is the spool as one agent sees it.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/lock"
-	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/testscripts/cgrouptest"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )

@@ -19,9 +19,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
-	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
-	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // Resources are what this machine has for jobs, or what a job takes of it.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/base/lock"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // Jobs that run at once are bound to CPUs of their own, and see GPUs of their own.

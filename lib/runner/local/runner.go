@@ -18,9 +18,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/lock"
-	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // Runner runs tasks as processes of this machine.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/command"
-	"github.com/ponos-tools/ponos/lib/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )

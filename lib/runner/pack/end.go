@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // Why a pilot has ended a task.

@@ -15,10 +15,10 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
-	"github.com/ponos-tools/ponos/lib/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
-	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // running is a running task.

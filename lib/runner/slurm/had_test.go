@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/command"
-	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // sacct answers with a text; it is asked for nothing else.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // limited checks the options of a job against slurm.limits. The limits also hold for what a job gets

@@ -3,8 +3,8 @@ package slurm
 import (
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // Sight is all that is seen of the jobs of one task at one time: what Slurm shows, and what the job

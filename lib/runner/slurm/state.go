@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // state returns what a state of Slurm means for a task. SUSPENDED is not included: it depends on

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 var now = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)

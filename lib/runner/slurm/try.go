@@ -10,9 +10,9 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
-	"github.com/ponos-tools/ponos/lib/runner"
-	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // Try asks Slurm whether it would accept a job with the options that a task with these needs gets,

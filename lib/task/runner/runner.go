@@ -162,7 +162,7 @@ type Job struct {
 	NotBegun bool
 	ExitCode int
 	Reason   string // for people
-	// Cause is why a job has failed, as rules of lib/need name it, if that is one of their reasons
+	// Cause is why a job has failed, as rules of lib/task/need name it, if that is one of their reasons
 	// except the exit code. Had is what the job had then, where that is known.
 	Cause    string
 	Had      Had

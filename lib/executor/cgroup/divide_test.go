@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 	"github.com/ponos-tools/ponos/testscripts/cgrouptest"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
