@@ -126,7 +126,7 @@ forecast: ## measure how good the forecasts of fairshare are: PROBES jobs on a r
 	PONOS_TEST_SLURM=require PONOS_FORECAST=$(PROBES) $(GOTEST) -v -count=1 -run 'TestSlurm/forecasts' -timeout 120m ./testscripts/fairshare/cluster
 
 bench: ## measure speed and memory, side by side with what they are compared to
-	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./lib/agent ./lib/forecast ./lib/pool/core ./lib/tool/fairshare ./testscripts/...
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./lib/agent ./lib/advise/forecast ./lib/pool/core ./lib/tool/fairshare ./testscripts/...
 
 # One test binary for each package, as most of the time goes into making them.
 fuzz: ## run each fuzz target for FUZZTIME, with FUZZSEED=1 always on much the same inputs

@@ -7,13 +7,13 @@ import (
 	"path"
 	"slices"
 
+	"github.com/ponos-tools/ponos/lib/advise/launcher"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
+	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/config"
-	"github.com/ponos-tools/ponos/lib/launcher"
-	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/usage"
 )
 
 // Find converts a resource request into options of sbatch, with launchers.yaml or by querying Slurm.

@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/admission"
+	"github.com/ponos-tools/ponos/lib/advise/admission"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
-	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )

@@ -125,7 +125,7 @@ func report(b *testing.B, c cost) {
 
 // BenchmarkExample is a file of the size of the documented example.
 func BenchmarkExample(b *testing.B) {
-	path := filepath.Join(harness.Root(), "lib/launcher/testdata/features.yaml")
+	path := filepath.Join(harness.Root(), "lib/advise/launcher/testdata/features.yaml")
 	var took cost
 	for range b.N {
 		took = best(b, []string{"HOME=" + b.TempDir(), "PATH=/usr/bin:/bin"}, "-c", path, benchRequest)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/lib/usage"
 )
 
 // killed and terminated are the exit codes of a command that was ended by SIGKILL and SIGTERM, as

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
-	"github.com/ponos-tools/ponos/lib/usage"
 )
 
 // past is what earlier jobs and packed tasks have used, by the names of the jobs without numbers. It is

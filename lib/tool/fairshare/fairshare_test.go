@@ -18,9 +18,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/locale"
-	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/testscripts/captures"
 )
@@ -376,7 +376,7 @@ func TestOtherClusters(t *testing.T) {
 		"when, no score":    {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "--score"}, 0, `^no forecast on this cluster has been scored yet`, `^$`},
 		"when, no file":     {recorded{}, []string{"when", "--replay", "/nonexistent"}, 2, `^$`, `/nonexistent`},
 		"when, not a trace": {recorded{}, []string{"when", "--replay", "fairshare_test.go"}, 2, `^$`, `hint: create it with: sacct -aXD`},
-		"when, a trace":     {recorded{}, []string{"when", "--replay", "../../planner/testdata/trace.swf"}, 0, `^40 jobs in the trace, 32 jobs forecast\nFORECAST +COUNT(.|\n)*learned +32`, `^$`},
+		"when, a trace":     {recorded{}, []string{"when", "--replay", "../../advise/planner/testdata/trace.swf"}, 0, `^40 jobs in the trace, 32 jobs forecast\nFORECAST +COUNT(.|\n)*learned +32`, `^$`},
 		"when, no shares":   {recorded{files: map[string]string{"sacct": ""}, fail: map[string]string{"sshare": "missing"}}, []string{"when", "2"}, 0, `^job 2 `, `^$`},
 		"when, no sprio":    {recorded{files: map[string]string{"sacct": ""}, fail: map[string]string{"sprio": "missing"}}, []string{"when", "2"}, 0, `^job 2 `, `^$`},
 		"when, down":        {recorded{fail: down}, []string{"when", "2"}, 3, `^$`, `Unable to contact slurm controller`},

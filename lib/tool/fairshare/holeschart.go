@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/base/locale"
-	"github.com/ponos-tools/ponos/lib/forecast"
 )
 
 // lines are the futures of the nodes of the chosen partitions, with everything

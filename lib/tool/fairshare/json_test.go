@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/advise/planner"
 )
 
 // jobRow is what jobJSON writes, for encoding/json.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/advise/planner"
 )
 
 // typist is a terminal on which keys are typed one after the other, each when the screen

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
-	"github.com/ponos-tools/ponos/lib/planner"
 )
 
 // limitsView shows every limit that bounds the jobs of a user or of an account.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/priority"
+	"github.com/ponos-tools/ponos/lib/advise/priority"
 )
 
 type weightsJSON struct {

@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/base/app"
-	"github.com/ponos-tools/ponos/lib/forecast"
 )
 
 func (v *whenView) text(p *page) {

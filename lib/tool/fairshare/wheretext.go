@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/planner"
 )
 
 func showWhere(ctx context.Context, a *planner.Asker, v *whereView, stdout io.Writer) error {

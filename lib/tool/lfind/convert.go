@@ -7,11 +7,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/advise/gpu"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/convert"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/gpu"
-	"github.com/ponos-tools/ponos/lib/launcher/cluster"
-	"github.com/ponos-tools/ponos/lib/launcher/convert"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 

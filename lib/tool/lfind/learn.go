@@ -8,13 +8,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
+	used "github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
-	"github.com/ponos-tools/ponos/lib/forecast"
-	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/slurm"
-	used "github.com/ponos-tools/ponos/lib/usage"
 )
 
 // learnFrom is how far back runs teach what the next one needs.

@@ -9,13 +9,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/advise/launcher"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/token"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
-	"github.com/ponos-tools/ponos/lib/launcher"
-	"github.com/ponos-tools/ponos/lib/launcher/file"
-	"github.com/ponos-tools/ponos/lib/launcher/token"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/base/app"
-	"github.com/ponos-tools/ponos/lib/launcher"
 )
 
 // maxFolds limits the lines of each part of a short explanation, so that it fits a

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/advise/gpu"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
-	"github.com/ponos-tools/ponos/lib/gpu"
-	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 

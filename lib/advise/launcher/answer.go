@@ -1,0 +1,156 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
+)
+
+// Answer is a launcher that satisfies a request, and the options of sbatch for it.
+type Answer struct {
+	Launcher    *Launcher
+	Alternative int // of the request, from 0
+	Asked       request.Alternative
+	Partitions  []string // in order of preference
+	QOS         string
+	Account     string
+	Options     sbatch.Options
+	Unknown     []string // unknown properties of the nodes, which were accepted
+	Notes       []string // why the job may wait long, such as a reservation
+}
+
+// Local reports whether the launcher is a machine without Slurm: this one, or one reached over
+// ssh.
+func (a *Answer) Local() bool { return a.Launcher.Entry.Kind == file.Local }
+
+// Reserved returns a reservation that is active now on some nodes of the answer's partitions,
+// or nil if none is known.
+func (a *Answer) Reserved() *slurm.Reservation {
+	model := a.Launcher.admission
+	if model == nil {
+		return nil
+	}
+	now := a.Launcher.now.Unix()
+	for i := range model.Reservations {
+		r := &model.Reservations[i]
+		names, err := hostlist.Expand(r.Nodes)
+		if err != nil || r.Start > now || r.End <= now {
+			continue
+		}
+		for _, p := range a.Launcher.partitions {
+			if slices.Contains(a.Partitions, p.name) && slices.ContainsFunc(p.groups, func(g *group) bool {
+				return slices.ContainsFunc(g.names(), func(n string) bool { return slices.Contains(names, n) })
+			}) {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// maxClauses limits the alternatives of --constraint, one for each set of features. With more,
+// fewClauses looks for features that several sets have in common.
+const maxClauses = 64
+
+// maxExclude limits the number of hosts in --exclude.
+const maxExclude = 1000
+
+// common sets the options that follow from the request alone.
+func (l *Launcher) common(o *sbatch.Options, a *request.Alternative, cores int, at time.Time) {
+	o.SetInt("nodes", max(1, a.Nodes))
+	o.SetTime("time", a.Duration)
+	if l.Entry.UseMemory || l.Entry.Kind == file.Local {
+		o.SetMemory("mem", a.Memory)
+	}
+	o.SetInt("cpus-per-task", cores)
+	o.SetInt("ntasks-per-node", a.Tasks)
+	o.SetMemory("tmp", a.Disk)
+	o.Set("gres", amounts(a.GRES))
+	o.Set("licenses", amounts(a.Licenses))
+	if a.Exclusive {
+		o.SetFlag("exclusive")
+	}
+	if !at.IsZero() {
+		o.Set("deadline", at.Format("2006-01-02T15:04:05"))
+	}
+	o.SetInt("gpus-per-node", a.GPUCount())
+}
+
+// deadline returns the earliest deadline of the request, or the zero time if it has none.
+func (l *Launcher) deadline(a *request.Alternative) time.Time {
+	var first time.Time
+	for _, d := range a.Deadlines {
+		if at := d.At(l.now); first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// misses reports whether a job that starts now and runs for takes cannot end by the deadline.
+func (l *Launcher) misses(a *request.Alternative, takes time.Duration) bool {
+	at := l.deadline(a)
+	return !at.IsZero() && l.now.Add(takes).After(at)
+}
+
+// amounts formats GRES and licenses as sbatch expects them: NAME:COUNT,...
+func amounts(list []request.Amount) string {
+	words := make([]string, len(list))
+	for i, x := range list {
+		words[i] = fmt.Sprintf("%s:%d", x.Name, x.Count)
+	}
+	return strings.Join(words, ",")
+}
+
+// constraint formats alternatives for --constraint: (a&b)|(c).
+func constraint(clauses []string) string {
+	if len(clauses) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(clauses, ")|(") + ")"
+}
+
+// fewClauses returns at most maxClauses alternatives for --constraint. If there are more, it
+// replaces sets of features by single features that only matching nodes have, and drops the
+// rest. Slurm then has fewer nodes to choose from, but never a wrong one.
+func (b *builder) fewClauses() []string {
+	if len(b.clauses) <= maxClauses {
+		return b.clauses
+	}
+	count := map[string]int{}
+	for _, c := range b.clauses {
+		for f := range strings.SplitSeq(c, "&") {
+			count[f]++
+		}
+	}
+	for f := range count {
+		if slices.ContainsFunc(b.bad.with([]string{f}), func(g *group) bool { return b.in[g.partition] && b.offends(g) }) {
+			delete(count, f)
+		}
+	}
+	var few []string
+	have := map[string]bool{}
+	for _, c := range b.clauses {
+		best := ""
+		for f := range strings.SplitSeq(c, "&") {
+			if count[f] > count[best] {
+				best = f
+			}
+		}
+		if best == "" {
+			best = c
+		}
+		if !have[best] {
+			have[best] = true
+			few = append(few, best)
+		}
+	}
+	return few[:min(len(few), maxClauses)]
+}

@@ -1,0 +1,401 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/advise/admission"
+	"github.com/ponos-tools/ponos/lib/advise/gpu"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
+	"github.com/ponos-tools/ponos/lib/base/unit"
+)
+
+// candidate is a group of nodes of a partition, with a QoS and an account to use there.
+type candidate struct {
+	group     *group
+	choice    *choice
+	priority  int
+	class     int
+	order     int
+	reasons   []Reason // why it does not match, or is not used
+	uncertain []Reason // why Slurm may refuse it
+	verdict   Verdict
+}
+
+// admitted is how Slurm would judge a request in a partition with a QoS and an account: reasons
+// to refuse it, reasons that make the answer uncertain, and the resources of each node that the
+// partition's rules make of it.
+type admitted struct {
+	refused, uncertain []Reason
+	need               admission.Need
+}
+
+// Verdict is the result of the search for a candidate.
+type Verdict string
+
+// The verdicts.
+const (
+	No    Verdict = "no"      // does not satisfy the request
+	Maybe Verdict = "unknown" // may satisfy it; the model or memory of its GPUs is unknown
+	Yes   Verdict = "yes"     // satisfies it, and is in the answer
+	Spare Verdict = "spare"   // satisfies it, but is not in the answer
+)
+
+// candidates evaluates all candidates of a Slurm launcher and returns those that match, best
+// first. If all is not nil, it receives every candidate in the order of the file, with all
+// reasons against it. Otherwise evaluation of a candidate stops at the first reason, and no
+// reason is recorded.
+func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*candidate {
+	var matching []*candidate
+	order := 0
+	for _, p := range l.partitions {
+		count := map[*choice]int{} // matching nodes
+		start := len(matching)
+		refused := slices.Clone(p.refused)
+		if !holds(a.Where, "partition", p.name) {
+			refused = append(refused, Reason{"partition", "the request rules the partition out"})
+		}
+		refused = append(refused, l.refusedBy(p, a)...)
+		if len(refused) > 0 || len(p.groups) == 0 {
+			if all != nil {
+				if len(p.groups) == 0 {
+					refused = append(refused, Reason{"no_nodes", "no nodes of it are known"})
+				}
+				*all = append(*all, &candidate{group: &group{partition: p}, choice: &choice{}, verdict: No, reasons: refused})
+			}
+			continue
+		}
+		ways := make([]admitted, len(p.choices))
+		for i := range p.choices {
+			c := &p.choices[i]
+			ways[i].refused, ways[i].uncertain, ways[i].need = l.admits(p, c, a)
+		}
+		for _, g := range p.groups {
+			var reasons []Reason
+			var why report
+			if all != nil {
+				why = func(code, format string, args ...any) {
+					reasons = append(reasons, Reason{code, fmt.Sprintf(format, args...)})
+				}
+			}
+			is := l.groupMatches(g, a, why)
+			if is == gpu.Unknown {
+				l.unknown++
+			}
+			if is == gpu.No || is == gpu.Unknown && !l.allowUnknown {
+				if all != nil {
+					c := p.explainGroup(g, a, ways, reasons)
+					if is == gpu.Unknown && len(c.reasons) == len(reasons) {
+						c.verdict = Maybe
+					}
+					*all = append(*all, c)
+				}
+				continue
+			}
+			unknown := reasons
+			for i := range p.choices {
+				c := &p.choices[i]
+				reasons = slices.Clone(unknown)
+				ok := c.matches(g, a, why) && len(ways[i].refused) == 0
+				reasons = append(reasons, ways[i].refused...)
+				if lacks := g.lacks(a, ways[i].need); len(lacks) > 0 {
+					ok, reasons = false, append(reasons, lacks...)
+				}
+				uncertain := ways[i].uncertain
+				if g.reserved != "" {
+					uncertain = append(slices.Clone(uncertain), Reason{"reservation", g.reserved})
+				}
+				if ok {
+					reasons = append(reasons, uncertain...)
+				}
+				cand := &candidate{
+					group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order,
+					verdict: No, reasons: reasons,
+				}
+				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
+					cand.class |= classWasteful
+				}
+				if is == gpu.Unknown {
+					cand.class |= classUnknown
+				}
+				if cand.uncertain = uncertain; len(uncertain) > 0 {
+					cand.class |= classUncertain
+				}
+				order++
+				if all != nil {
+					*all = append(*all, cand)
+				}
+				if ok {
+					matching = append(matching, cand)
+					count[c] += g.usable(a.Where)
+				}
+			}
+		}
+		matching = enough(matching, start, count, a)
+	}
+	slices.SortStableFunc(matching, func(x, y *candidate) int {
+		if d := x.class&(classUnknown|classUncertain) - y.class&(classUnknown|classUncertain); d != 0 {
+			return d
+		}
+		if x.priority != y.priority {
+			return y.priority - x.priority
+		}
+		return x.class - y.class
+	})
+	for _, c := range matching {
+		c.verdict = Spare
+	}
+	return matching
+}
+
+// explainGroup returns one candidate, with all QoS and accounts joined, for a group that does
+// not match. If no QoS and account would admit the request either, the reasons of the last one
+// are added.
+func (p *partition) explainGroup(g *group, a *request.Alternative, ways []admitted, reasons []Reason) *candidate {
+	var qos, accounts []string
+	var more []Reason
+	would := false
+	for i := range p.choices {
+		c := &p.choices[i]
+		if c.isQOS != "" && !slices.Contains(qos, c.isQOS) {
+			qos = append(qos, c.isQOS)
+		}
+		if c.isAccount != "" && !slices.Contains(accounts, c.isAccount) {
+			accounts = append(accounts, c.isAccount)
+		}
+		more = append(more[:0], ways[i].refused...)
+		would = c.matches(g, a, func(code, format string, args ...any) {
+			more = append(more, Reason{code, fmt.Sprintf(format, args...)})
+		}) && len(ways[i].refused) == 0 || would
+	}
+	if !would {
+		reasons = append(reasons, more...)
+	}
+	joined, accountsJoined := strings.Join(qos, ","), strings.Join(accounts, ",")
+	names := &choice{qos: joined, isQOS: joined, account: accountsJoined, isAccount: accountsJoined}
+	return &candidate{group: g, choice: names, verdict: No, reasons: reasons}
+}
+
+// enough removes the candidates from matching[start:], those of one partition, whose choice has
+// fewer matching nodes than requested.
+func enough(matching []*candidate, start int, count map[*choice]int, a *request.Alternative) []*candidate {
+	kept := matching[:start]
+	for _, c := range matching[start:] {
+		if n := count[c.choice]; n < max(1, a.Nodes) {
+			c.reasons = append(c.reasons, Reason{"nodes", fmt.Sprintf("%d nodes requested, %d of the partition match", a.Nodes, n)})
+			continue
+		}
+		kept = append(kept, c)
+	}
+	return kept
+}
+
+// usable returns the number of nodes that can run a job under the conditions on hosts, or
+// anyNumber if it is unknown.
+func (g *group) usable(where []request.Condition) int {
+	if g.nodes == 0 {
+		return anyNumber
+	}
+	n := g.nodes - g.down
+	if names := g.names(); len(names) > 0 && namesHosts(where) {
+		n = min(n, len(names)-len(g.denied(where)))
+	}
+	return n
+}
+
+// refusedBy returns the reasons why no node of a partition can take the request.
+func (l *Launcher) refusedBy(p *partition, a *request.Alternative) []Reason {
+	var all []Reason
+	no := func(code, format string, args ...any) {
+		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
+	}
+	if nodes := max(1, a.Nodes); p.maxNodes > 0 && nodes > p.maxNodes {
+		no("nodes", "%d nodes requested, the partition allows %d", nodes, p.maxNodes)
+	} else if nodes < p.minNodes {
+		no("nodes", "the partition takes jobs of %d nodes or more", p.minNodes)
+	}
+	// Slurm would accept a job that misses its deadline, and end it at once.
+	takes := a.Duration
+	if takes == 0 && p.slurm != nil {
+		takes = p.slurm.DefaultTime
+	}
+	if l.misses(a, takes) {
+		no("deadline", "a job of %s cannot end by the deadline", unit.FormatDuration(takes))
+	}
+	if a.NotPreemptible && p.class&classPreemptible != 0 {
+		no("preemptible", "its jobs may be ended for others")
+	}
+	return all
+}
+
+// job returns the job that would be submitted to a partition with a QoS and an account.
+func (l *Launcher) job(p *partition, c *choice, a *request.Alternative) admission.Job {
+	j := admission.Job{
+		Partition: p.name, Account: c.account, QOS: c.qos, Time: a.Duration, Nodes: int64(a.Nodes), Tasks: int64(a.Tasks),
+		CPUsPerTask: int64(a.Cores), GPUs: int64(a.GPUCount()), Exclusive: a.Exclusive,
+	}
+	if l.Entry.UseMemory && a.Memory > 0 {
+		j.MemMB = (a.Memory-1)>>20 + 1
+	}
+	for _, x := range a.Licenses {
+		if j.Licenses == nil {
+			j.Licenses = map[string]int64{}
+		}
+		j.Licenses[x.Name] += int64(x.Count)
+	}
+	return j
+}
+
+// admits returns how Slurm would judge the request in a partition with a QoS and an account:
+// reasons to refuse it, reasons why that is uncertain, and what each node must have.
+func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refused, uncertain []Reason, need admission.Need) {
+	if l.admission == nil || p.slurm == nil {
+		return nil, nil, need
+	}
+	job := l.job(p, c, a)
+	for _, f := range l.admission.Check(job) {
+		switch {
+		case f.Verdict == admission.No:
+			refused = append(refused, Reason{f.Code, f.Text})
+		case f.Code == "accounting": // noted for the whole cluster
+		case !l.allowUnknown && slices.Contains([]string{"account", "qos", "group"}, f.Code):
+			refused = append(refused, Reason{f.Code, f.Text})
+		default:
+			uncertain = append(uncertain, Reason{f.Code, f.Text})
+		}
+	}
+	return refused, uncertain, l.admission.Need(p.slurm, job)
+}
+
+// lacks returns the reasons why nodes are too small for the CPUs and memory that the
+// partition's defaults and limits make of the request.
+func (g *group) lacks(a *request.Alternative, need admission.Need) []Reason {
+	var all []Reason
+	if g.cores > 0 && need.CPUs > int64(g.cores) && a.Cores*max(1, a.Tasks) <= g.cores {
+		all = append(all, Reason{"cores", fmt.Sprintf("%d cores are needed by the rules of the partition, %d there", need.CPUs, g.cores)})
+	}
+	if memory := need.MemMB << 20; g.memory > 0 && memory > g.memory && a.Memory <= g.memory {
+		all = append(all, Reason{"memory", fmt.Sprintf("%s of memory is needed by the rules of the partition, %s there",
+			unit.ShortSize(memory), unit.ShortSize(g.memory))})
+	}
+	return all
+}
+
+// groupMatches reports whether the nodes of a group satisfy the request, regardless of QoS and
+// account.
+func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gpu.Answer {
+	is := matchNode(&g.figures, a, why)
+	byCPUs := !l.Entry.UseMemory && a.Memory > 0 // memory comes with CPUs
+	for _, f := range []struct {
+		bad          bool
+		code, format string
+		args         []any
+	}{
+		{g.nodes > 0 && g.down == g.nodes, "nodes_down", "all nodes (%d) are down or drained", []any{g.nodes}},
+		{!g.allowed(a.Where), "condition", "its features or hosts are not the requested ones", nil},
+		{!l.Entry.UseHosts && namesHosts(a.Where), "condition", "its hosts may not be named", nil},
+		{byCPUs && g.memPerCPU == 0, "mem_per_cpu", "memory is requested by CPUs here, and mem_per_cpu is not set", nil},
+		{byCPUs && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a)*max(1, a.Tasks) > g.cores,
+			"memory", "%d cores are needed for %s of memory, %d there",
+			[]any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
+	} {
+		if !f.bad {
+			continue
+		}
+		if is = gpu.No; why == nil {
+			return is
+		}
+		why(f.code, f.format, f.args...)
+	}
+	return is
+}
+
+// cores returns the CPUs per task to request. Where memory cannot be requested (use_memory is
+// off) and comes with CPUs, these are as many as the requested memory needs.
+func (l *Launcher) cores(g *group, a *request.Alternative) int {
+	if l.Entry.UseMemory || g.memPerCPU == 0 || a.Memory == 0 {
+		return a.Cores
+	}
+	needed := (a.Memory-1)/g.memPerCPU + 1
+	tasks := int64(max(1, a.Tasks))
+	return max(a.Cores, int(min((needed-1)/tasks+1, anyNumber)))
+}
+
+// holds reports whether a name satisfies all conditions on a field.
+func holds(where []request.Condition, field, name string) bool {
+	for _, c := range where {
+		if c.Field == field && c.Matches(name) == c.Not {
+			return false
+		}
+	}
+	return true
+}
+
+// allowed reports whether the features and hosts of a group satisfy the conditions: a required
+// feature is present, an excluded one is not, and at least one host remains.
+func (g *group) allowed(where []request.Condition) bool {
+	for _, c := range where {
+		switch {
+		case c.Field == "feature" && slices.ContainsFunc(g.features, c.Matches) == c.Not:
+			return false
+		case c.Field == "host" && !c.Not && len(g.names()) == 0:
+			return false
+		}
+	}
+	if names := g.names(); len(names) > 0 && namesHosts(where) {
+		return len(g.denied(where)) < len(names)
+	}
+	return true
+}
+
+func namesHosts(where []request.Condition) bool {
+	return slices.ContainsFunc(where, func(c request.Condition) bool { return c.Field == "host" })
+}
+
+// denied returns the hosts of a group that the conditions rule out.
+func (g *group) denied(where []request.Condition) []string {
+	var hosts []string
+	for _, h := range g.names() {
+		if !holds(where, "host", h) {
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts
+}
+
+// matches reports whether the QoS and the account allow the request on a group of nodes.
+func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
+	ok := true
+	no := func(code, format string, args ...any) {
+		if ok = false; why != nil {
+			why(code, format, args...)
+		}
+	}
+	for _, r := range c.refused {
+		no(r.Code, "%s", r.Text)
+	}
+	if wanted := a.GPUCount(); wanted < c.minGPU {
+		no("min_gpu", "%s requested, the QoS requires %d or more", countGPUs(wanted), c.minGPU)
+	}
+	if limit := c.longest(g); limit > 0 && a.Duration > limit {
+		no("duration", "%s requested, %s allowed", unit.FormatDuration(a.Duration), unit.FormatDuration(limit))
+	}
+	if !holds(a.Where, "qos", c.isQOS) {
+		no("qos", "the request rules the QoS out")
+	}
+	if !holds(a.Where, "account", c.isAccount) {
+		no("account", "the request rules the account out")
+	}
+	return ok
+}
+
+// longest returns the maximum duration of a job on a group with this QoS; 0 means no limit.
+func (c *choice) longest(g *group) time.Duration {
+	limit := g.maxDuration
+	if c.maxDuration > 0 {
+		limit = c.maxDuration
+	}
+	return limit
+}

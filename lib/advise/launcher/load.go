@@ -1,0 +1,238 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/advise/gpu"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
+)
+
+// World is the environment of a search. The zero value is that of the process.
+type World struct {
+	Env     func(string) string // nil: os.Getenv
+	Run     command.Runner      // nil: command.System
+	Now     func() time.Time    // nil: clock.Now
+	Refresh bool                // query Slurm even if the cache has an answer
+	// Warn, unless nil, is called with a description of what could not be queried.
+	Warn func(text string)
+}
+
+func (w World) env(name string) string {
+	if w.Env != nil {
+		return w.Env(name)
+	}
+	return os.Getenv(name)
+}
+
+func (w World) run() command.Runner {
+	if w.Run != nil {
+		return w.Run
+	}
+	return command.System
+}
+
+func (w World) now() time.Time {
+	if w.Now != nil {
+		return w.Now()
+	}
+	return clock.Now()
+}
+
+// Files returns the paths where launchers.yaml is searched: $LFIND_CONFIG alone if it is set,
+// else the user's configuration, then the system's.
+func (w World) Files() []string {
+	if path := w.env("LFIND_CONFIG"); path != "" {
+		return []string{path}
+	}
+	var files []string
+	home := w.env("HOME")
+	config := w.env("XDG_CONFIG_HOME")
+	if config == "" && home != "" {
+		config = filepath.Join(home, ".config")
+	}
+	if config != "" {
+		files = append(files, filepath.Join(config, "ponos", file.Name), filepath.Join(config, "experimaestro", file.Name))
+	}
+	return append(files, filepath.Join("/etc/ponos", file.Name))
+}
+
+// Load reads the launchers of a file, or of launchers.yaml in a directory. With an empty path
+// it reads the first of Files that exists. If none exists, the file returned has no entries.
+func (w World) Load(path string) (*file.File, error) {
+	if path != "" {
+		return loadFile(path)
+	}
+	files := w.Files()
+	for _, path := range files {
+		f, err := loadFile(path)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || w.env("LFIND_CONFIG") != "" {
+			return f, err
+		}
+	}
+	return &file.File{}, nil
+}
+
+func loadFile(path string) (*file.File, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, file.Name)
+	}
+	f, err := file.Load(path)
+	return f, fault.Wrap(fault.Usage, err)
+}
+
+// Search returns a search of the launchers of a file. Without entries, it searches what Slurm
+// itself reports.
+func (w World) Search(f *file.File) (*Search, error) {
+	catalogue, err := gpu.Load(w.env)
+	if err != nil {
+		return nil, err
+	}
+	s := &Search{Launchers: New(f, catalogue), Now: w.now()}
+	if len(f.Entries) == 0 {
+		s.Launchers = []*Launcher{Direct(catalogue)}
+	}
+	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
+	s.Ask = func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
+		host := Hostname(f, e.Connector)
+		asker := cluster.Asker{Slurm: &slurm.Client{Run: Runner(host, w.run()), Dir: e.Path, Timeout: time.Minute}, Now: w.now}
+		snapshot, err := cache.Get(ctx, w.clusterKey(host, e.Path), asker.Ask)
+		if err == nil && snapshot.Note != "" && w.Warn != nil {
+			w.Warn(snapshot.Note)
+		}
+		return snapshot, err
+	}
+	return s, nil
+}
+
+// cacheDir returns the directory for cached answers of Slurm; "" disables the cache.
+func (w World) cacheDir() string {
+	if dir := w.env("XDG_CACHE_HOME"); dir != "" {
+		return filepath.Join(dir, "ponos")
+	}
+	if home := w.env("HOME"); home != "" {
+		return filepath.Join(home, ".cache", "ponos")
+	}
+	return ""
+}
+
+// clusterKey returns a cache key that differs by cluster and by user, as users have different
+// rights. It contains the modification time of slurm.conf, so that a change takes effect at
+// once.
+func (w World) clusterKey(host, dir string) string {
+	conf := w.env("SLURM_CONF")
+	path := conf
+	if path == "" {
+		path = "/etc/slurm/slurm.conf"
+	}
+	changed := ""
+	if info, err := os.Stat(path); err == nil && host == "" {
+		changed = info.ModTime().String()
+	}
+	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, dir, conf, changed)
+}
+
+// Query is a request made by another program, such as the agent.
+type Query struct {
+	Spec string // in the request language
+	// Length and Memory (bytes) apply to alternatives that request none; 0: none.
+	Length time.Duration
+	Memory int64
+	Tags   []string // only launchers that have one of these
+	File   string   // launchers.yaml; "": the first of World.Files
+	World  World
+}
+
+// search returns the search for the query, limited to Slurm launchers on this host.
+func (q Query) search() (*Search, error) {
+	f, err := q.World.Load(q.File)
+	if err != nil {
+		return nil, err
+	}
+	s, err := q.World.Search(f)
+	if err != nil {
+		return nil, err
+	}
+	s.Tags, s.Kind = q.Tags, file.Slurm
+	s.Launchers = slices.DeleteFunc(s.Launchers, func(l *Launcher) bool { return l.Entry.Connector != "local" })
+	return s, nil
+}
+
+// repaired returns ask with all nodes up and all partitions open, to learn whether a request
+// fails only for the moment.
+func repaired(
+	ask func(context.Context, *file.Entry) (*cluster.Snapshot, error),
+) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
+	return func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
+		snapshot, err := ask(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		s := *snapshot
+		s.Groups, s.Partitions = slices.Clone(s.Groups), slices.Clone(s.Partitions)
+		for i := range s.Groups {
+			s.Groups[i].Unusable = 0
+		}
+		for i := range s.Partitions {
+			s.Partitions[i].State = "UP"
+		}
+		return &s, nil
+	}
+}
+
+// Cluster returns a snapshot of this host's Slurm, which may come from the cache.
+func (w World) Cluster(ctx context.Context) (*cluster.Snapshot, error) {
+	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
+	asker := cluster.Asker{Slurm: &slurm.Client{Run: w.run(), Timeout: time.Minute}, Now: w.now}
+	return cache.Get(ctx, w.clusterKey("", ""), asker.Ask)
+}
+
+// FindOptions returns the options of sbatch that satisfy a request. Only Slurm launchers on
+// this host are searched. The error is of kind fault.Usage for an invalid request or file,
+// fault.Failed if no launcher matches, and fault.Unavailable if Slurm does not answer or all
+// matching nodes are down for the moment.
+func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
+	r, err := request.Parse(q.Spec)
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
+	}
+	r.Fill(q.Length, q.Memory)
+	s, err := q.search()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.Find(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if answer == nil {
+		again, err := q.search()
+		if err != nil {
+			return nil, err
+		}
+		again.Ask = repaired(again.Ask)
+		if other, err := again.Find(ctx, r); err == nil && other != nil {
+			return nil, fault.Errorf(fault.Unavailable,
+				"no launcher matches %s at this time: its nodes are down or drained, or its partition is closed", r)
+		}
+		hint := s.Misspelt(r)
+		if hint == "" {
+			hint = `"lfind explain" shows the reasons`
+		}
+		return nil, fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
+	}
+	return answer.Options, nil
+}

@@ -1,0 +1,341 @@
+package launcher
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/advise/admission"
+	"github.com/ponos-tools/ponos/lib/advise/gpu"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Direct returns the launcher that is used without launchers.yaml: it has what Slurm itself
+// reports.
+func Direct(catalogue *gpu.Catalogue) *Launcher {
+	return New(&file.File{Entries: []file.Entry{{
+		Kind: file.Slurm, ID: "slurm", Connector: "local", QuerySlurm: true, UseFeatures: true, UseHosts: true, UseMemory: true,
+	}}}, catalogue)[0]
+}
+
+// commonRegexes read figures from the names that administrators often give to features. They
+// apply to launchers that query Slurm and have no features_regex.
+var commonRegexes = func() []file.Regex {
+	var all []file.Regex
+	for _, text := range []string{
+		`GPU(?P<cuda_count>\d+)$`,
+		`GPUM(?P<cuda_memory>\d+G)$`,
+		`(?i:gpu[_-]?(?:mem|memory|ram|vram)[_:=-]?)(?P<cuda_memory>\d+(?i:gi?b?))$`,
+		`(?i:gpu|vram)[_:-]?(?P<cuda_memory>\d+(?i:gi?b?))$`,
+	} {
+		if r, _, err := file.CompileRegex(text); err == nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}()
+
+// maybeGPU reports whether one of commonRegexes could match a name. This quick test skips the
+// names of thousands of racks and switches.
+func maybeGPU(name string) bool {
+	for i := 0; i+2 < len(name); i++ {
+		if c := name[i] | 0x20; c == 'g' && name[i+1]|0x20 == 'p' || c == 'v' && name[i+1]|0x20 == 'r' {
+			return true
+		}
+	}
+	return false
+}
+
+// addSlurm adds Slurm's partitions and nodes to those of the file. What the file says of a
+// partition has precedence.
+func (l *Launcher) addSlurm(s *cluster.Snapshot) {
+	if len(l.regexes) == 0 {
+		l.regexes, l.guessing = commonRegexes, true
+	}
+	l.admission = s.Admission()
+	described := map[string]*partition{}
+	inherited := map[string]file.Configuration{}
+	given := map[string]bool{} // partitions for which the file names QoS or accounts
+	for i, p := range l.partitions {
+		from := &l.Entry.Partitions[i]
+		described[p.name] = p
+		inherited[p.name] = from.Configuration
+		given[p.name] = len(from.QOS) > 0 || len(from.Accounts) > 0
+	}
+	highest := int64(0)
+	for i := range s.Partitions {
+		if s.Partitions[i].State == "UP" {
+			highest = max(highest, s.Partitions[i].PriorityTier)
+		}
+	}
+	rules := make(map[string]slurm.QOS, len(s.QOS))
+	for _, q := range s.QOS {
+		rules[q.Name] = q
+	}
+	known := make(map[string]*partition, len(s.Partitions))
+	for i := range s.Partitions {
+		from := &s.Partitions[i]
+		p := described[from.Name]
+		if p == nil {
+			p = &partition{name: from.Name, order: len(l.partitions)}
+			l.partitions = append(l.partitions, p)
+		}
+		known[from.Name] = p
+		p.complete = len(p.groups) == 0
+		p.slurm = from
+		if from.Preemptible() && from.PriorityTier < highest {
+			p.class = classPreemptible
+		}
+		for _, f := range l.admission.Access(from) {
+			if f.Verdict == admission.No {
+				p.refused = append(p.refused, Reason{f.Code, f.Text})
+			}
+		}
+		if !given[from.Name] {
+			var none []Reason
+			p.choices, none = slurmChoices(from, s, l.admission, rules)
+			p.refused = append(p.refused, none...)
+		}
+		for j := range p.choices {
+			p.choices[j].limit(from, rules)
+		}
+	}
+	for name, p := range described {
+		if known[name] == nil {
+			p.refused = append(p.refused, Reason{"partition_state", "Slurm has no such partition, or hides it"})
+		}
+	}
+	reserved := s.Reserved()
+	for i := range s.Groups {
+		from := &s.Groups[i]
+		held := reservedText(from, reserved)
+		var features []string
+		if from.Features != "" {
+			features = slices.DeleteFunc(slices.Collect(from.Features.All()), func(name string) bool { return !file.IsFeature(name) })
+		}
+		fromFeatures := group{}
+		fromFeatures.setFeatures(features)
+		for name := range from.Partitions.All() {
+			p := known[name]
+			if p == nil {
+				continue // hidden from this user
+			}
+			g := &group{
+				partition: p, order: len(p.groups), features: fromFeatures.features, clause: fromFeatures.clause,
+				hostList: from.Hosts, nodes: from.Count, down: from.Unusable, reserved: held,
+			}
+			c := l.Entry.Configuration
+			if inherited := inherited[name]; described[name] != nil {
+				overlay(&c, &inherited)
+			}
+			g.figures = l.slurmFigures(c, from, features)
+			p.groups = append(p.groups, g)
+		}
+	}
+}
+
+// reservedText returns a text about the reservation that keeps jobs off all nodes of a group
+// and ends first, or "" if some node is free.
+func reservedText(g *cluster.Group, reserved map[string]*slurm.Reservation) string {
+	if len(reserved) == 0 {
+		return ""
+	}
+	var first *slurm.Reservation
+	for host := range strings.SplitSeq(g.Hosts, ",") {
+		r := reserved[host]
+		if r == nil {
+			return ""
+		}
+		if first == nil || r.End < first.End {
+			first = r
+		}
+	}
+	return fmt.Sprintf("its nodes are reserved (%s) until %s", first.Name, slurm.Time(first.End).Format("2006-01-02T15:04:05"))
+}
+
+// slurmFigures returns the resources of a node. Slurm's figures have precedence over the node's
+// features, and these over what the node inherits from the file.
+func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, features []string) figures {
+	set(&c.CPU.Cores, from.CPUs)
+	set(&c.CPU.Memory, from.Memory)
+	fig := l.figures(c, features)
+	fig.disk, fig.complete = from.Disk, true
+	gres, err := slurm.ParseGRES(from.GRES)
+	if err != nil {
+		fig.complete = false
+		return fig // an unknown format: use the features alone
+	}
+	fig.gres = gres
+	said := int64(0) // memory of each GPU from the features or the file
+	if len(fig.gpus) > 0 {
+		said = fig.gpus[0].most
+		if c.GPU.Model != "" && c.GPU.Memory == 0 && !l.saysMemory(features) {
+			said = 0 // it comes from the catalogue only
+		}
+	}
+	var found []gpuSet
+	for _, g := range gres {
+		if g.Name == "gpu" && g.Count > 0 {
+			found = append(found, gpuSet{
+				kind: c.GPU.Kind, gres: g.Type, model: c.GPU.Model, count: int(g.Count),
+				ratio: c.GPU.MinMemRatio, minMemory: c.GPU.MinMemory,
+			})
+		}
+	}
+	for i := range found {
+		g := &found[i]
+		of := features
+		if len(found) > 1 && g.gres != "" {
+			of = nil // the features may mean either type
+		}
+		l.identify(g, of)
+		if len(found) == 1 && said > 0 {
+			narrowed := g.is.OfSize(said)
+			if l.guessing && c.GPU.Memory == 0 && narrowed.Most > 0 && len(narrowed.Models) > 0 && narrowed.Models[0].SoldAs(said) {
+				g.is = &facts{Match: narrowed, catalogue: l.catalogue}
+				g.least, g.most = narrowed.Least, narrowed.Most
+			} else {
+				g.least, g.most = said, said
+			}
+			g.setFloor()
+		}
+	}
+	switch {
+	case len(found) > 0:
+		fig.gpus = found
+	case c.GPU.Count == 0 && len(c.GPUs) == 0: // Slurm lists no GPU, whatever the names of features suggest
+		fig.gpus = nil
+	}
+	return fig
+}
+
+// saysMemory reports whether a feature gives the memory of a GPU.
+func (l *Launcher) saysMemory(features []string) bool {
+	return slices.ContainsFunc(features, func(name string) bool {
+		f := l.feature(name)
+		return f.memory > 0 || f.configuration != nil && f.configuration.GPU.Memory > 0
+	})
+}
+
+func allows(name string, allow, deny []string) bool {
+	return (allow == nil || slices.Contains(allow, name)) && !slices.Contains(deny, name)
+}
+
+// slurmChoices returns the accounts and QoS that the user can use in a partition: the default
+// account and QoS first, then the QoS with the tightest time limit. Without any, it returns the
+// reason.
+func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Cluster, rules map[string]slurm.QOS) ([]choice, []Reason) {
+	if len(s.Associations) == 0 {
+		return qosChoices(p, slurm.Association{}, "", rules), nil
+	}
+	var mine []string
+	var usable []slurm.Association
+	for _, m := range s.Associations {
+		if m.Partition != "" && m.Partition != p.Name {
+			continue
+		}
+		if !slices.Contains(mine, m.Account) {
+			mine = append(mine, m.Account)
+		}
+		if model.MayCharge(p, m.Account) != admission.No {
+			usable = append(usable, m)
+		}
+	}
+	if len(usable) == 0 {
+		text := fmt.Sprintf("none of your accounts (%s) may use the partition", strings.Join(mine, ", "))
+		if p.AllowAccounts != nil {
+			text = fmt.Sprintf("the partition is for the accounts %s only, yours are %s",
+				strings.Join(p.AllowAccounts, ", "), strings.Join(mine, ", "))
+		}
+		return nil, []Reason{{"account", text}}
+	}
+	slices.SortStableFunc(usable, func(a, b slurm.Association) int {
+		return rank(a.Account != s.DefaultAccount) - rank(b.Account != s.DefaultAccount)
+	})
+	var all []choice
+	for _, m := range usable {
+		account := m.Account
+		if account == s.DefaultAccount {
+			account = ""
+		}
+		all = append(all, qosChoices(p, m, account, rules)...)
+	}
+	if len(all) == 0 {
+		text := fmt.Sprintf("none of your QoS may use the partition, which is for %s", strings.Join(p.AllowQOS, ", "))
+		return nil, []Reason{{"qos", text}}
+	}
+	return all, nil
+}
+
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+func qosChoices(p *slurm.Partition, m slurm.Association, account string, rules map[string]slurm.QOS) []choice {
+	var all []choice
+	add := func(option, name string) {
+		all = append(all, choice{qos: option, isQOS: name, account: account, isAccount: m.Account})
+	}
+	if len(m.QOS) == 0 { // unknown, or the cluster has none
+		if p.AllowQOS == nil {
+			add("", m.DefaultQOS)
+		}
+		for _, q := range p.AllowQOS {
+			add(q, q)
+		}
+		return all
+	}
+	names := slices.Clone(m.QOS)
+	slices.SortStableFunc(names, func(a, b string) int {
+		if a == m.DefaultQOS || b == m.DefaultQOS {
+			return rank(a != m.DefaultQOS) - rank(b != m.DefaultQOS)
+		}
+		x, y := rules[a].MaxWall.Or(0), rules[b].MaxWall.Or(0)
+		switch {
+		case x == y:
+			return strings.Compare(a, b)
+		case y == 0 || x != 0 && x < y:
+			return -1
+		}
+		return 1
+	})
+	for _, q := range names {
+		switch {
+		case !allows(q, p.AllowQOS, p.DenyQOS):
+		case q == m.DefaultQOS:
+			add("", q)
+		default:
+			add(q, q)
+		}
+	}
+	return all
+}
+
+// limit sets the longest job and the fewest GPUs that Slurm allows with the QoS in the
+// partition. A limit of the partition's QoS overrides that of the job's QoS, unless the latter
+// has OverPartQOS.
+func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOS) {
+	own, ofPartition := rules[c.isQOS], rules[p.QOS]
+	before, after := ofPartition, own
+	if own.Is("OverPartQOS") {
+		before, after = own, ofPartition
+	}
+	if p.MaxTime != slurm.Unlimited && !own.Is("PartitionTimeLimit") {
+		c.hardMax = p.MaxTime
+	}
+	least(&c.hardMax, cmp.Or(before.MaxWall, after.MaxWall).Max)
+	c.hardMinGPU = int(cmp.Or(before.MinTRESPerJob.GPUs(), after.MinTRESPerJob.GPUs()))
+}
+
+// least lowers a limit to value; 0 means no limit.
+func least[T ~int | ~int64](limit *T, value T) {
+	if value > 0 && (*limit == 0 || value < *limit) {
+		*limit = value
+	}
+}

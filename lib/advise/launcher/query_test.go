@@ -1,0 +1,154 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/advise/admission"
+	"github.com/ponos-tools/ponos/lib/advise/gpu"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// saying returns a Search.Ask that gives these answers.
+func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
+	t.Helper()
+	s := &cluster.Snapshot{User: "alice", DefaultAccount: "lab", UserGroups: []string{"alice", "lab"}}
+	n, err := slurm.ParseNodes(strings.NewReader(nodes))
+	if err == nil {
+		s.Groups = cluster.GroupNodes(n)
+		s.Partitions, err = slurm.ParsePartitions(strings.NewReader(partitions + "\n"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A line is cluster|account|partition|QoS|default QoS.
+	for line := range strings.Lines(accounts) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		s.Associations = append(s.Associations, slurm.Association{Cluster: f[0], Account: f[1], User: "alice", Partition: f[2], QOS: strings.Split(f[3], ","), DefaultQOS: f[4]})
+	}
+	// A line is name|longest time|least TRES|most TRES|flags.
+	for line := range strings.Lines(qos) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		q := slurm.QOS{Name: f[0], Flags: slurm.List(f[4])}
+		if wall, err := slurm.ParseDuration(f[1]); err == nil {
+			q.MaxWall = slurm.AtMost(wall)
+		}
+		q.MinTRESPerJob, _ = slurm.ParseTRES(f[2])
+		q.MaxTRESPerJob, _ = slurm.ParseTRES(f[3])
+		s.QOS = append(s.QOS, q)
+	}
+	s.Config = slurm.Config{"ClusterName": "c", "SLURM_VERSION": "22.05.8", "SelectTypeParameters": "CR_CORE_MEMORY"}
+	if accounts != "" {
+		s.Config["AccountingStorageType"], s.Config["AccountingStorageEnforce"] = "accounting_storage/slurmdbd", "associations,limits,qos"
+	}
+	s.Known = admission.Known{Accounting: true, Accounts: true, Groups: true, Licenses: true, Config: true}
+	return func(context.Context, *file.Entry) (*cluster.Snapshot, error) { return s, nil }
+}
+
+// node returns a line of scontrol show nodes.
+func node(name, partitions, rest string) string {
+	return fmt.Sprintf("NodeName=%s CPUTot=16 RealMemory=64000 %s Partitions=%s\n", name, rest, partitions)
+}
+
+func TestWhatSlurmSays(t *testing.T) {
+	const (
+		a100 = "Gres=gpu:a100:4 AvailableFeatures=big State=IDLE"
+		t4   = "Gres=gpu:t4:4 AvailableFeatures=small State=IDLE"
+		cpu  = "Gres=(null) State=IDLE"
+		lab  = "c|lab||normal|normal\n"
+	)
+	for _, c := range []struct{ name, nodes, partitions, accounts, qos, spec, want string }{
+		{"the simplest", node("a", "p", a100), "PartitionName=p State=UP", "", "", "cuda()*2", "--nodes=1 --partition=p --gpus-per-node=2"},
+		{"a time limit", node("a", "p", a100), "PartitionName=p State=UP MaxTime=2-00:00:00", "", "", "duration=2d", "--nodes=1 --time=48:00:00 --partition=p"},
+		{"beyond the time limit", node("a", "p", a100), "PartitionName=p State=UP MaxTime=2-00:00:00", "", "", "duration=49h", "none"},
+		{"a partition that is down", node("a", "p", a100), "PartitionName=p State=DOWN", "", "", "cuda()", "none"},
+		{"for root only", node("a", "p", a100), "PartitionName=p State=UP RootOnly=YES", "", "", "cuda()", "none"},
+		{"with a reservation only", node("a", "p", a100), "PartitionName=p State=UP ReqResv=YES", "", "", "cuda()", "none"},
+		{"for another group", node("a", "p", a100), "PartitionName=p State=UP AllowGroups=staff", "", "", "cuda()", "none"},
+		{"for my group", node("a", "p", a100), "PartitionName=p State=UP AllowGroups=staff,lab", "", "", "cuda()", "--nodes=1 --partition=p --gpus-per-node=1"},
+		{"nodes that are down", node("a", "p", "Gres=gpu:4 State=DOWN*"), "PartitionName=p State=UP", "", "", "cuda()", "none"},
+		{"one of two nodes is down", node("a", "p", "Gres=gpu:4 State=DOWN") + node("b", "p", "Gres=gpu:4 State=IDLE"), "PartitionName=p State=UP", "", "", "cuda() & nodes=2", "none"},
+		{"too many nodes", node("a", "p", cpu) + node("b", "p", cpu), "PartitionName=p State=UP MaxNodes=1", "", "", "nodes=2", "none"},
+		{"too few nodes", node("a", "p", cpu) + node("b", "p", cpu), "PartitionName=p State=UP MinNodes=2", "", "", "cpu()", "none"},
+		{"limits of a partition", node("a", "p", cpu), "PartitionName=p State=UP MaxCPUsPerNode=8 MaxMemPerNode=1000", "", "", "cpu(cores=9)", "none"},
+		{"limits of a partition", node("a", "p", cpu), "PartitionName=p State=UP MaxCPUsPerNode=8 MaxMemPerNode=1000", "", "", "cpu(mem=2G)", "none"},
+		{"GPUs by type", node("a", "p", a100) + node("b", "p", t4), "PartitionName=p State=UP", "", "", "cuda(mem=20G)", "--nodes=1 --partition=p --gpus-per-node=a100:1"},
+		{"a model of which the memory is not known", node("a", "p", a100), "PartitionName=p State=UP", "", "", "cuda(mem=60G)", "none"},
+		{"what each of the model has", node("a", "p", a100), "PartitionName=p State=UP", "", "", "cuda(mem=40GiB)", "--nodes=1 --partition=p --gpus-per-node=1"},
+		{"more than the model has", node("a", "p", a100), "PartitionName=p State=UP", "", "", "cuda(mem=90G)", "none"},
+		{"memory by features", node("a", "p", "Gres=gpu:4 AvailableFeatures=GPU_MEM:80GB State=IDLE") + node("b", "p", "Gres=gpu:4 AvailableFeatures=GPU_MEM:16GB State=IDLE"),
+			"PartitionName=p State=UP", "", "", "cuda(mem=40G)", "--nodes=1 --partition=p --constraint=(GPU_MEM:80GB) --gpus-per-node=1"},
+		{"nodes with two types", node("a", "p", "Gres=gpu:a100:2,gpu:t4:2 State=IDLE"), "PartitionName=p State=UP", "", "", "cuda(mem=20G) & cuda(mem=1G)", "--nodes=1 --partition=p --gpus-per-node=a100:1,t4:1"},
+		{"names tell alike nodes apart", node("a", "p", "Gres=gpu:2 State=IDLE") + node("b", "p", "Gres=gpu:2 State=IDLE"), "PartitionName=p State=UP", "", "", "cuda() & host!=b",
+			"--nodes=1 --partition=p --exclude=b --gpus-per-node=1"},
+		{"names tell other nodes apart", node("a", "p", "Gres=gpu:2 State=IDLE") + node("b", "p", "Gres=gpu:2 AvailableFeatures=x State=IDLE"), "PartitionName=p State=UP", "", "",
+			"cuda() & host!=b", "--nodes=1 --partition=p --exclude=b --gpus-per-node=1"},
+		{"no GPU wanted, none wasted", node("a", "g", a100) + node("b", "c", cpu), "PartitionName=g State=UP\nPartitionName=c State=UP", "", "", "cpu()", "--nodes=1 --partition=c --cpus-per-task=1"},
+		{"unless there is no other", node("a", "g", a100) + node("b", "c", "State=DOWN"), "PartitionName=g State=UP\nPartitionName=c State=UP", "", "", "cpu()", "--nodes=1 --partition=g --cpus-per-task=1"},
+		{"not into a preemptible partition", node("a", "spot,p", a100), "PartitionName=spot State=UP PriorityTier=1 PreemptMode=REQUEUE\nPartitionName=p State=UP PriorityTier=2 PreemptMode=OFF", "", "",
+			"cuda()", "--nodes=1 --partition=p --gpus-per-node=1"},
+		{"unless it is named", node("a", "spot,p", a100), "PartitionName=spot State=UP PriorityTier=1 PreemptMode=REQUEUE\nPartitionName=p State=UP PriorityTier=2 PreemptMode=OFF", "", "",
+			"cuda() & partition=spot", "--nodes=1 --partition=spot --gpus-per-node=1"},
+		{"another account", node("a", "p", a100), "PartitionName=p State=UP AllowAccounts=rich", lab + "c|rich||normal|normal\n", "", "cuda()", "--nodes=1 --account=rich --partition=p --gpus-per-node=1"},
+		{"no account", node("a", "p", a100), "PartitionName=p State=UP AllowAccounts=rich", lab, "", "cuda()", "none"},
+		{"a denied account", node("a", "p", a100), "PartitionName=p State=UP DenyAccounts=lab", lab, "", "cuda()", "none"},
+		{"an account of another partition", node("a", "p", a100), "PartitionName=p State=UP", "c|lab|q|normal|normal\n", "", "cuda()", "none"},
+		{"no mixing of accounts", node("a", "p,q", a100), "PartitionName=p State=UP\nPartitionName=q State=UP AllowAccounts=rich", lab + "c|rich||normal|normal\n", "", "cuda()", "--nodes=1 --partition=p --gpus-per-node=1"},
+		{"the tightest QoS that is long enough", node("a", "p", a100), "PartitionName=p State=UP", "c|lab||t4,normal,t3|normal\n", "normal|1:00:00|||\nt3|20:00:00|||\nt4|4-04:00:00|||\n",
+			"duration=19h", "--nodes=1 --time=19:00:00 --qos=t3 --partition=p"},
+		{"the next one", node("a", "p", a100), "PartitionName=p State=UP", "c|lab||t4,normal,t3|normal\n", "normal|1:00:00|||\nt3|20:00:00|||\nt4|4-04:00:00|||\n",
+			"duration=21h", "--nodes=1 --time=21:00:00 --qos=t4 --partition=p"},
+		{"the default is not asked for", node("a", "p", a100), "PartitionName=p State=UP", "c|lab||t4,normal,t3|normal\n", "normal|1:00:00|||\n", "duration=1h", "--nodes=1 --time=01:00:00 --partition=p"},
+		{"a QoS that the partition takes", node("a", "p", a100), "PartitionName=p State=UP AllowQos=t4,x", "c|lab||t4,normal|normal\n", "", "cuda()", "--nodes=1 --qos=t4 --partition=p --gpus-per-node=1"},
+		{"none that it takes", node("a", "p", a100), "PartitionName=p State=UP AllowQos=x", "c|lab||t4,normal|normal\n", "", "cuda()", "none"},
+		{"a QoS for GPUs", node("a", "p", a100), "PartitionName=p State=UP", "c|lab||normal|normal\n", "normal||gres/gpu=1|gres/gpu=4|\n", "cpu()", "none"},
+		{"more GPUs than the QoS allows", node("a", "p", a100) + node("b", "p", a100), "PartitionName=p State=UP", "c|lab||normal|normal\n", "normal|||gres/gpu=4|\n", "cuda()*3 & nodes=2", "none"},
+		{"the QoS of the partition", node("a", "p", a100), "PartitionName=p State=UP QoS=lim", "c|lab||normal|normal\n", "lim|1:00:00|||\n", "duration=2h", "none"},
+		{"a QoS that comes before it", node("a", "p", a100), "PartitionName=p State=UP QoS=lim", "c|lab||normal|normal\n", "lim|1:00:00|||\nnormal|3:00:00|||OverPartQOS\n", "duration=2h", "--nodes=1 --time=02:00:00 --partition=p"},
+		{"a QoS beyond the partition's time", node("a", "p", a100), "PartitionName=p State=UP MaxTime=1:00:00", "c|lab||normal|normal\n", "normal||||PartitionTimeLimit\n", "duration=2h", "--nodes=1 --time=02:00:00 --partition=p"},
+		{"AMD", node("a", "p", "Gres=gpu:mi250:4 State=IDLE"), "PartitionName=p State=UP", "", "", "cuda()", "none"},
+		{"AMD", node("a", "p", "Gres=gpu:mi250:4 State=IDLE"), "PartitionName=p State=UP", "", "", "rocm(mem=64G) | cuda()", "--nodes=1 --partition=p --gpus-per-node=1"},
+	} {
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, c.nodes, c.partitions, c.accounts, c.qos)}
+		want := c.want
+		if want != "none" {
+			want = "slurm " + want
+		}
+		if got := found(t, s, c.spec); got != want {
+			t.Errorf("%s: %s\n got %s\nwant %s", c.name, c.spec, got, want)
+		}
+	}
+}
+
+// TestQuerySlurm checks how a file and Slurm complement each other.
+func TestQuerySlurm(t *testing.T) {
+	nodes := node("a", "gpu,heavy", "Gres=gpu:4 AvailableFeatures=GPU4,GPUM24G State=IDLE") + node("b", "other", "Gres=gpu:2 AvailableFeatures=GPU2,GPUM48G State=IDLE")
+	partitions := "PartitionName=gpu State=UP MaxTime=2-0\nPartitionName=heavy State=UP\nPartitionName=other State=UP AllowAccounts=lab\n"
+	for _, c := range []struct{ name, yaml, spec, want string }{
+		{"a disabled partition is left out", documentedAuto(t), "cuda(mem=20G)*2", "auto --nodes=1 --partition=gpu,other --gpus-per-node=2"},
+		{"priorities of the file", entry("query_slurm: true, partitions: {other: {priority: 1}}"), "cuda(mem=20G)", "x --nodes=1 --partition=other,gpu,heavy --gpus-per-node=1"},
+		{"a ratio of the file", entry("query_slurm: true, configuration: {gpu: {min_mem_ratio: 0.5}}"), "cuda(mem=20G)", "x --nodes=1 --partition=gpu,heavy --gpus-per-node=1"},
+		{"QoS and accounts of the file", entry("query_slurm: true, qos: {long: {max_duration: 300h}}, partitions: {gpu: {qos: [long], accounts: [lab]}}"), "cuda() & duration=40h & partition=gpu",
+			"x --nodes=1 --time=40:00:00 --account=lab --qos=long --partition=gpu --gpus-per-node=1"},
+		{"no QoS of the file is longer than Slurm allows", entry("query_slurm: true, qos: {long: {max_duration: 300h}}, partitions: {gpu: {qos: [long]}}"), "cuda() & duration=50h & partition=gpu", "none"},
+		{"an account that Slurm does not take", entry("query_slurm: true, partitions: {other: {accounts: [poor]}}"), "cuda() & partition=other", "none"},
+		{"a partition that Slurm does not have", entry("query_slurm: true, partitions: {old: {nodes: [{count: 4}]}}"), "cpu() & partition=old", "none"},
+		{"regular expressions of the file", entry(`query_slurm: true, features_regex: ['GPUM(?P<cuda_memory>\d)']`), "cuda(mem=20G)", "none"},
+	} {
+		s := &Search{Launchers: load(t, c.yaml), Ask: saying(t, nodes, partitions, "", "")}
+		if got := found(t, s, c.spec); got != c.want {
+			t.Errorf("%s: %s\n got %s\nwant %s", c.name, c.spec, got, c.want)
+		}
+	}
+}
+
+// documentedAuto returns the last launcher of the documented file, which queries Slurm.
+func documentedAuto(t *testing.T) string {
+	t.Helper()
+	_, auto, _ := strings.Cut(testdata(t, "documented.yaml"), "  - id: auto")
+	return "slurm:\n  - id: auto" + auto
+}

@@ -1,0 +1,204 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/advise/gpu"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+)
+
+// Search is the launchers to search and the conditions of the search.
+type Search struct {
+	Launchers []*Launcher // in the order of New
+	Tags      []string    // only launchers with one of these; empty: all
+	Kind      file.Kind   // only launchers of this kind; "": all
+	// AllowUnknown: if nothing else matches, use nodes of which it is unknown whether their
+	// GPUs match.
+	AllowUnknown bool
+	Now          time.Time // for deadlines
+	// Ask queries Slurm for a launcher with query_slurm. It is called at most once for each,
+	// when the search reaches it.
+	Ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)
+}
+
+// skips returns why a launcher is not searched at all, or nil.
+func (s *Search) skips(l *Launcher) *Reason {
+	switch {
+	case l.Entry.Disabled:
+		return &Reason{"disabled", "the launcher is disabled in the file"}
+	case s.Kind != "" && l.Entry.Kind != s.Kind:
+		return &Reason{"kind", fmt.Sprintf("only launchers of kind %s are allowed", s.Kind)}
+	case len(s.Tags) > 0 && !slices.ContainsFunc(l.Entry.Tags, func(t string) bool { return slices.Contains(s.Tags, t) }):
+		return &Reason{"tags", "it has none of the requested tags"}
+	}
+	return nil
+}
+
+// ask queries Slurm, once, for a launcher that needs it.
+func (s *Search) ask(ctx context.Context, l *Launcher) error {
+	if l.asked || l.Entry.Kind != file.Slurm {
+		return l.err
+	}
+	l.asked = true
+	snapshot, err := s.Ask(ctx, l.Entry)
+	if err == nil {
+		l.addSlurm(snapshot)
+		return nil
+	}
+	l.err = err
+	return err
+}
+
+// unreachable returns the error of a search that ends because Slurm does not answer.
+func (l *Launcher) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
+}
+
+// Find returns the best answer, or nil if nothing matches. The alternatives of the request are
+// tried in turn, each with all launchers.
+func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
+	for i := range r.Alternatives {
+		a := resolved(&r.Alternatives[i])
+		for _, l := range s.Launchers {
+			if s.skips(l) != nil {
+				continue
+			}
+			if err := s.ask(ctx, l); err != nil {
+				return nil, l.unreachable(ctx, err)
+			}
+			if answer := s.find(l, a); answer != nil {
+				answer.Alternative = i
+				return answer, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// resolved returns the alternative with Cores and Memory derived from the numbers per GPU.
+func resolved(a *request.Alternative) *request.Alternative {
+	r := a.Resolved()
+	return &r
+}
+
+func (s *Search) find(l *Launcher, a *request.Alternative) *Answer {
+	l.allowUnknown, l.now = s.AllowUnknown, s.Now
+	if l.Entry.Kind == file.Local {
+		if no, maybe := l.refuses(a); len(no) > 0 || maybe && !l.allowUnknown {
+			return nil
+		}
+		return l.local(a)
+	}
+	return l.build(a, l.candidates(a, nil))
+}
+
+// local returns the answer for a local launcher, with the options that follow from the request
+// alone.
+func (l *Launcher) local(a *request.Alternative) *Answer {
+	answer := &Answer{Launcher: l, Asked: *a}
+	if matchNode(&l.machine.figures, a, nil) == gpu.Unknown {
+		answer.Unknown = []string{fmt.Sprintf("launcher %s: %s", l.Name, unknownGPU(l.machine.gpus, a.GPUs))}
+	}
+	l.common(&answer.Options, a, a.Cores, l.deadline(a))
+	return answer
+}
+
+// refuses returns the reasons why a local launcher does not match. If there are none, unknown
+// reports whether that depends on unknown properties of its GPUs.
+func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) {
+	why := func(code, format string, args ...any) {
+		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
+	}
+	unknown = matchNode(&l.machine.figures, a, why) == gpu.Unknown
+	known := len(all)
+	if a.Nodes > 1 {
+		why("nodes", "%d nodes requested, this is one machine", a.Nodes)
+	}
+	for _, c := range a.Where {
+		if !c.Not {
+			why("condition", "a %s is requested, and it has none", c.Field)
+		}
+	}
+	for _, x := range a.GRES {
+		why("gres", "gres %s is requested, and it has none", x.Name)
+	}
+	for _, x := range a.Licenses {
+		why("license", "license %s is requested, and it has none", x.Name)
+	}
+	if l.misses(a, a.Duration) {
+		why("deadline", "it cannot end by the deadline")
+	}
+	if unknown && len(all) == known {
+		l.unknown++
+		return nil, true
+	}
+	return all, false
+}
+
+// All returns at most limit answers in the order of preference: one for each partition, QoS and
+// account, of every alternative and launcher, with which the job could be submitted.
+func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answer, error) {
+	var all []*Answer
+	for i := range r.Alternatives {
+		a := resolved(&r.Alternatives[i])
+		for _, l := range s.Launchers {
+			if s.skips(l) != nil {
+				continue
+			}
+			if err := s.ask(ctx, l); err != nil {
+				return nil, l.unreachable(ctx, err)
+			}
+			for _, answer := range s.findAll(l, a, limit-len(all)) {
+				answer.Alternative = i
+				all = append(all, answer)
+			}
+			if len(all) >= limit {
+				return all, nil
+			}
+		}
+	}
+	return all, nil
+}
+
+// findAll returns an answer for each matching partition, QoS and account of a launcher.
+func (s *Search) findAll(l *Launcher, a *request.Alternative, limit int) []*Answer {
+	l.allowUnknown, l.now = s.AllowUnknown, s.Now
+	if l.Entry.Kind == file.Local {
+		if answer := s.find(l, a); answer != nil {
+			return []*Answer{answer}
+		}
+		return nil
+	}
+	type place struct {
+		partition    *partition
+		qos, account string
+	}
+	var places []place
+	by := map[place][]*candidate{}
+	for _, c := range l.candidates(a, nil) {
+		at := place{c.group.partition, c.choice.qos, c.choice.account}
+		if by[at] == nil {
+			places = append(places, at)
+		}
+		by[at] = append(by[at], c)
+	}
+	var all []*Answer
+	for _, at := range places {
+		if len(all) >= limit {
+			break
+		}
+		if answer := l.build(a, by[at]); answer != nil {
+			all = append(all, answer)
+		}
+	}
+	return all
+}

@@ -1,0 +1,77 @@
+package planner
+
+import (
+	"context"
+
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/base/hostlist"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
+)
+
+// Place is the plan for a job in a partition and QoS.
+type Place struct {
+	Start    int64  // as it is planned with time limits, after the jobs that come first; 0: not planned
+	Expected int64  // as jobs really run; 0: nothing was learned, or it starts now
+	Nodes    string // where it is planned, as a hostlist
+	Never    string // why it can never start there, or not while the partition is as it is
+	Down     bool   // the partition starts no jobs
+	Note     string // why it is not planned
+}
+
+// Soonest is the best that is known of its start; forecast.Forever if nothing is.
+func (p *Place) Soonest() int64 {
+	switch {
+	case p.Expected > 0:
+		return p.Expected
+	case p.Start > 0:
+		return p.Start
+	}
+	return forecast.Forever
+}
+
+// Place plans a job that options of sbatch request in a partition and QoS: with time
+// limits, and as jobs really run, where the history knows that.
+func (n *Planner) Place(
+	ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string, h *forecast.History,
+) (Place, error) {
+	job, err := n.JobFor(ctx, a, user, options, p, qos)
+	if err != nil {
+		return Place{}, err
+	}
+	job.ID, job.ArrayID = 1<<61, 1<<61
+	plan, row := n.Plan.With(job)
+	result := &plan.Results[row]
+	var place Place
+	switch result.Verdict {
+	case forecast.NeverAsks, forecast.NeverFits:
+		place.Never = plan.Explain(row)
+		return place, nil
+	case forecast.PartitionDown:
+		place.Never, place.Down = "it starts no jobs now", true
+		return place, nil
+	case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
+		place.Start, place.Nodes = result.Start, hostlist.Compress(result.Nodes)
+	default:
+		if place.Note = plan.Explain(row); place.Note == "" {
+			place.Note = "the scheduler does not plan it"
+		}
+	}
+	if known, _ := h.Known(&job); known == 0 || result.Verdict == forecast.StartsNow {
+		return place, nil
+	}
+	if e := forecast.When(plan.World, []int{row}, h, ArrivalPriority(n.World), uint64(n.Now.Unix())); e.Median != forecast.Forever {
+		place.Expected = e.Median
+	}
+	return place, nil
+}
+
+// Partition is the one of a name, or nil.
+func (n *Planner) Partition(name string) *slurm.Partition {
+	for i := range n.Partitions {
+		if n.Partitions[i].Name == name {
+			return &n.Partitions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+// Package planner asks Slurm for all that a forecast needs, plans jobs that are given as
+// options of sbatch, and keeps and scores its own forecasts.
+package planner
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/advise/admission"
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Planner is what Slurm answered for a forecast, and the plan that follows from it.
+type Planner struct {
+	forecast.Records
+	World *forecast.World
+	Plan  *forecast.Plan
+	rows  map[rowKey]int // of the world
+
+	access *admission.Cluster // who may use what
+}
+
+type rowKey struct {
+	label, partition string
+}
+
+// Load queries Slurm for everything that a plan needs, and plans. Limits are known where the
+// cluster keeps accounts and shows them.
+func (n *Planner) Load(ctx context.Context, a *Asker) error { return n.load(ctx, a, false) }
+
+// LoadToReplay asks also for what changes priorities while time passes.
+func (n *Planner) LoadToReplay(ctx context.Context, a *Asker) error { return n.load(ctx, a, true) }
+
+func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
+	*n = Planner{}
+	n.Now, n.UserID = a.Now(), a.UID
+	var factors FactorRows
+	var noFactors string
+	if err := a.Config(&n.Config)(ctx); err != nil {
+		return err
+	}
+	questions := []func(context.Context) error{
+		a.Partitions(&n.Partitions), Listing(&n.Nodes, a.Client.Nodes),
+		Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
+		Listing(&n.Details, func(ctx context.Context) ([]slurm.JobDetail, error) { return a.Client.JobDetails(ctx, "") }),
+		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
+	}
+	if n.Config.Multifactor() {
+		questions = append(questions, a.Factors(&factors, &noFactors))
+	}
+	if n.Config.Accounting() {
+		questions = append(questions, a.usages(&n.Usages), a.qos(&n.QOS))
+	}
+	if replay && n.sharesCount() {
+		questions = append(questions, a.shares(&n.Shares))
+	}
+	if err := Together(ctx, questions...); err != nil {
+		return err
+	}
+	n.PriorityOf = func(j *slurm.Job) (float64, float64) {
+		if at := factors.Find(j); at >= 0 {
+			return Effective(n.Config, j, factors.Rows[at].Priority), factors.Rows[at].Age.Weighted
+		}
+		return float64(j.Priority), 0
+	}
+	n.World = forecast.NewWorld(n.Records)
+	n.Plan = forecast.NewPlan(n.World, true)
+	n.rows = make(map[rowKey]int, len(n.Jobs))
+	for i := range n.Jobs {
+		n.rows[rowKey{n.Jobs[i].Label, n.Jobs[i].Partition}] = i
+	}
+	return nil
+}
+
+// Effective is the priority of a job by which Slurm orders, where sprio shows the sum of its
+// factors: with INCR_ONLY a priority stays when that falls.
+func Effective(c slurm.Config, j *slurm.Job, sum float64) float64 {
+	if c.PriorityFlag("INCR_ONLY") {
+		return max(sum, float64(j.Priority))
+	}
+	return sum
+}
+
+// Row finds the row of a job in a partition, or -1.
+func (n *Planner) Row(j *slurm.Job) int {
+	if i, ok := n.rows[rowKey{j.Label, j.Partition}]; ok {
+		return i
+	}
+	return -1
+}
+
+// sharesCount reports whether priorities depend on fair share.
+func (n *Planner) sharesCount() bool {
+	return n.Config.Multifactor() && n.Config.Accounting() && n.Config.Weight("FairShare") > 0
+}
+
+// shares requests the fair shares. A controller that does not show them, and a machine
+// without sshare, leave them unknown.
+func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
+	return func(ctx context.Context) error {
+		shares, err := a.Client.Shares(ctx)
+		failure, failed := slurm.FailureOf(err)
+		if failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
+			return nil
+		}
+		*into = shares
+		return err
+	}
+}
+
+// usages asks what counts against limits. A controller that does not say so leaves them
+// unknown.
+func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
+	return func(ctx context.Context) error {
+		u, err := a.Client.Usages(ctx)
+		if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
+			return nil
+		}
+		if err == nil {
+			*into = &u
+		}
+		return err
+	}
+}
+
+// qos requests the limits of QoS; without slurmdbd they are unknown.
+func (a *Asker) qos(into *[]slurm.QOS) func(context.Context) error {
+	return func(ctx context.Context) error {
+		all, err := a.Client.QOS(ctx)
+		if failure, failed := slurm.FailureOf(err); failed && (failure == slurm.NoDatabase || failure == slurm.Refused) {
+			return nil
+		}
+		*into = all
+		return err
+	}
+}
+
+// Unplanned counts the jobs in line, by partition, for which no nodes are kept.
+func (n *Planner) Unplanned(partition string) int {
+	count := 0
+	for i := range n.Jobs {
+		switch j := &n.World.Jobs[i]; n.Plan.Results[i].Verdict {
+		case forecast.NotReached, forecast.Unplanned, forecast.Beyond:
+			if j.Partition == partition && !j.Running {
+				count += max(1, j.Tasks)
+			}
+		}
+	}
+	return count
+}
+
+// MemoryCounts reports whether memory is handed out to jobs on this cluster.
+func (n *Planner) MemoryCounts() bool {
+	return strings.Contains(strings.ToUpper(n.Config.Get("SelectTypeParameters")), "MEMORY")
+}
+
+// MemoryPerCPU returns the most MiB that a job may request with each CPU; 0: no limit.
+func (n *Planner) MemoryPerCPU(p *slurm.Partition) float64 {
+	if p.MaxMemPerCPU.Set {
+		return float64(p.MaxMemPerCPU.Max)
+	}
+	most, err := strconv.ParseUint(n.Config.Get("MaxMemPerCPU"), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return float64(most)
+}
+
+// PreemptMode is what happens to a job of the partition that is preempted.
+func (n *Planner) PreemptMode(p *slurm.Partition) string {
+	if p.PreemptMode != "" {
+		return p.PreemptMode
+	}
+	return cmp.Or(n.Config.Get("PreemptMode"), "OFF")
+}
+
+// GPUType is the type of the GPUs of these nodes, if the partition has several
+// types and these nodes only one.
+func (n *Planner) GPUType(p *slurm.Partition, nodes []string) string {
+	inPartition, here := map[string]bool{}, map[string]bool{}
+	for i := range n.World.Nodes {
+		u := &n.World.Nodes[i]
+		for kind := range u.GPUs {
+			if n.Nodes[i].Partitions.Has(p.Name) {
+				inPartition[kind] = true
+			}
+			if slices.Contains(nodes, u.Name) {
+				here[kind] = true
+			}
+		}
+	}
+	if len(inPartition) < 2 || len(here) != 1 {
+		return ""
+	}
+	for kind := range here {
+		return kind
+	}
+	return ""
+}
+
+// Threads is the number of CPUs of a core on these nodes: jobs get whole cores.
+func (n *Planner) Threads(nodes []string) float64 {
+	t := 1.0
+	for i := range n.Nodes {
+		if slices.Contains(nodes, n.Nodes[i].Name) {
+			t = max(t, float64(n.Nodes[i].ThreadsPerCore))
+		}
+	}
+	return t
+}
+
+// Model is what is known of who may use what.
+func (n *Planner) Model(name string, memberships []slurm.Association) *admission.Cluster {
+	m := &admission.Cluster{Partitions: n.Partitions, Associations: memberships, Config: n.Config, User: name}
+	m.Known.Config, m.Known.Accounting = true, true
+	m.Host, _ = os.Hostname()
+	if u, err := user.Current(); err == nil {
+		ids, err := u.GroupIds()
+		m.Known.Groups = err == nil
+		for _, id := range ids {
+			g, err := user.LookupGroupId(id)
+			if m.Known.Groups = m.Known.Groups && err == nil; m.Known.Groups {
+				m.Groups = append(m.Groups, g.Name)
+			}
+		}
+	}
+	return m
+}
+
+// accounts are those that a user may charge, as far as the controller tells.
+func (n *Planner) accounts(name string) (accounts []string) {
+	if n.Usages == nil {
+		return nil
+	}
+	for i := range n.Usages.Associations {
+		a := &n.Usages.Associations[i]
+		if a.User == name && a.Cluster == n.Config.Get("ClusterName") && !slices.Contains(accounts, a.Account) {
+			accounts = append(accounts, a.Account)
+		}
+	}
+	return accounts
+}
+
+// tree are the accounts with those above them: a partition for an account is for those
+// below it, too.
+func (n *Planner) tree() (accounts []slurm.Association) {
+	if n.Usages == nil {
+		return nil
+	}
+	for i := range n.Usages.Associations {
+		if a := &n.Usages.Associations[i]; a.User == "" && a.Cluster == n.Config.Get("ClusterName") {
+			accounts = append(accounts, slurm.Association{Cluster: a.Cluster, Account: a.Account, Parent: a.Parent})
+		}
+	}
+	return accounts
+}
+
+// Account is the one that a user charges in a partition if none is named and it is one of
+// several; "" if none is known. refusal says why the user may not use the partition.
+func (n *Planner) Account(name string, p *slurm.Partition) (account, refusal string) {
+	if n.access == nil {
+		n.access = n.Model(name, nil)
+		n.access.Accounts, n.access.Known.Accounting = n.tree(), false
+	}
+	for _, f := range n.access.Access(p) {
+		if f.Verdict == admission.No {
+			return "", f.Text
+		}
+	}
+	accounts := n.accounts(name)
+	for _, a := range accounts {
+		if n.access.MayCharge(p, a) != admission.No {
+			return a, ""
+		}
+	}
+	if len(accounts) > 0 {
+		return "", "the partition takes none of your accounts (" + strings.Join(accounts, ", ") + ")"
+	}
+	return "", ""
+}

@@ -1,0 +1,68 @@
+package planner
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/testscripts/captures"
+)
+
+func FuzzTrace(f *testing.F) {
+	trace, err := os.ReadFile("testdata/trace.swf")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(trace)
+	var runs bytes.Buffer
+	if err := captures.Replay(&runs, "../../slurm/testdata/22.05.8/sacct-runs.table", "sacct", "--parsable", "--format="+slurm.RunFormat); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(runs.Bytes())
+	f.Add([]byte("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18\n1 1e300 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		runs, err := ReadTrace(bytes.NewReader(text))
+		for _, r := range runs {
+			if err != nil || r.End < r.Start || r.Limit <= 0 || r.Nodes < 1 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
+	})
+}
+
+// Since Slurm 23.02 a partition for an account is for those below it, too, and for no other.
+func TestAccount(t *testing.T) {
+	of := func(account, parent, user string) slurm.CountedAssociation {
+		return slurm.CountedAssociation{Cluster: "c", Account: account, Parent: parent, User: user}
+	}
+	for version, want := range map[string]string{"22.05.8": "", "23.11.10": "below"} {
+		n := Planner{}
+		n.Config = slurm.Config{"ClusterName": "c", "SLURM_VERSION": version}
+		n.Usages = &slurm.Usages{Associations: []slurm.CountedAssociation{
+			of("root", "", ""), of("csi", "root", ""), of("below", "csi", ""), of("research", "root", ""), of("research", "", "bob"), of("below", "", "carol"),
+		}}
+		p := &slurm.Partition{Name: "gpu_csi", State: "UP", AllowAccounts: []string{"csi"}}
+		if account, refusal := n.Account("bob", p); account != "" || refusal != "the partition takes none of your accounts (research)" {
+			t.Errorf("%s, bob: %q, %q", version, account, refusal)
+		}
+		if account, refusal := n.Account("carol", p); account != want || (refusal == "") != (want != "") {
+			t.Errorf("%s, carol: %q, %q", version, account, refusal)
+		}
+	}
+}
+
+func TestSbatchOptions(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "job.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n# a comment\n#SBATCH --time=1:00:00 -p gpu # why\n#SBATCH -c4\nhostname\n#SBATCH --mem=4G\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Options([]string{"-t", "30", "--gpus=2", "--exclusive", "-n2", script, "--mem=1G"})
+	if want := "--partition=gpu --cpus-per-task=4 --time=30 --gpus=2 --exclusive --ntasks=2"; err != nil || got.String() != want {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if got, err := Options([]string{"-n2", "in-path.sh"}); err != nil || got.Value("ntasks") != "2" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
