@@ -10,8 +10,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/market/rented"
 	"github.com/ponos-tools/ponos/lib/runner/local"
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -35,7 +35,7 @@ type abilities struct {
 	// refused and hopeless return why a job would be refused, or never start; "" if it is unknown.
 	refused, hopeless func(context.Context, runner.Needs) string
 	daemon            *daemon // the agent as a job
-	instances         *vastrunner.Runner
+	instances         *rented.Runner
 	otherGPUs         bool          // tasks may get GPUs that are not of this machine
 	askInterval       time.Duration // see agent.Agent
 }

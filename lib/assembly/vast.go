@@ -19,18 +19,18 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/config"
-	"github.com/ponos-tools/ponos/lib/registry"
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/market/find"
+	"github.com/ponos-tools/ponos/lib/market/registry"
+	"github.com/ponos-tools/ponos/lib/market/rented"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/lib/vastai"
-	"github.com/ponos-tools/ponos/lib/vastai/find"
 )
 
 // vastMode runs tasks on rented machines.
 type vastMode struct {
 	config config.Config
-	runner *vastrunner.Runner
+	runner *rented.Runner
 }
 
 func (m *vastMode) place(_ context.Context, _ *System, host string) (string, error) { return host, nil }
@@ -69,7 +69,7 @@ func (m *vastMode) open(ctx context.Context, p *System, _ Options) (runner.Runne
 
 // Instances are the rented machines of an agent.
 type Instances struct {
-	*vastrunner.Runner
+	*rented.Runner
 	store *agent.Store
 }
 
@@ -84,7 +84,7 @@ func (p *System) Instances() (Instances, error) {
 
 // Orphaned returns the instances with the agent's label, older than a time, that belong to no task of
 // the agent.
-func (i Instances) Orphaned(ctx context.Context, older time.Duration) ([]vastrunner.Unwanted, error) {
+func (i Instances) Orphaned(ctx context.Context, older time.Duration) ([]rented.Unwanted, error) {
 	return i.Unwanted(ctx, older, func(id task.ID) (string, error) {
 		record, err := i.store.Task(id).Read()
 		switch {
@@ -98,7 +98,7 @@ func (i Instances) Orphaned(ctx context.Context, older time.Duration) ([]vastrun
 }
 
 // NewVast creates the runner of rented machines without the agent's name.
-func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
+func NewVast(c config.Config, log *slog.Logger) (*rented.Runner, error) {
 	v := c.Vast
 	filters, err := VastFilters(c)
 	if err != nil {
@@ -121,24 +121,24 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	var images func(context.Context, string, registry.Contents) (registry.Image, error)
 	if v.ImageLookup {
 		client := registry.New(v.ImageLogin)
-		client.Programs, client.Enough = vastrunner.Programs, vastrunner.Enough
+		client.Programs, client.Enough = rented.Programs, rented.Enough
 		images = client.Image
 	}
-	return &vastrunner.Runner{
+	return &rented.Runner{
 		Images: images,
-		Switch: vastrunner.Switch{
+		Switch: rented.Switch{
 			URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace), Destroy: v.SwitchEnd == "destroy",
 		},
 		API: api, Dir: filepath.Join(c.StateDir(), "vast"),
 		Finds: finds, Translate: find.Filters, Filters: filters, Disk: v.Disk,
 		Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
-		Limits: vastrunner.Limits{
+		Limits: rented.Limits{
 			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
 			CreditFloor: v.CreditFloor, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
 		},
 		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss,
-		Checkpoints: vastrunner.Checkpoints{
+		Checkpoints: rented.Checkpoints{
 			Store: v.Checkpoints, Load: v.CheckpointLoad, Save: v.CheckpointSave, Interval: time.Duration(v.CheckpointInterval),
 		},
 		BillInterval: time.Duration(v.BillInterval),
@@ -197,7 +197,7 @@ func VastAPI(c config.Config) (*vastai.Governor, error) {
 		api = rest
 	}
 	g := vastai.NewGovernor(api, accountDir(c, key), unit, clock.Now)
-	g.Keep = vastrunner.Kept()
+	g.Keep = rented.Kept()
 	return g, nil
 }
 

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/market/rented"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/lib/vastai"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -32,8 +32,8 @@ func BenchmarkTurn(b *testing.B) {
 	rest.Wait = 8 * time.Millisecond
 	// Distances in proportion: the market of tests is asked as often as it likes.
 	governor := vastai.NewGovernor(rest, filepath.Join(dir, "market"), 8*time.Millisecond, clock.Now)
-	governor.Keep = vastrunner.Kept()
-	r := &vastrunner.Runner{API: governor, Dir: filepath.Join(dir, "vast"), Agent: "bench", Disk: 20, LogInterval: 0, Settle: time.Minute}
+	governor.Keep = rented.Kept()
+	r := &rented.Runner{API: governor, Dir: filepath.Join(dir, "vast"), Agent: "bench", Disk: 20, LogInterval: 0, Settle: time.Minute}
 	var refs []runner.Ref
 	for i := range instances {
 		m.AddOffer(int64(i+1), nil)

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/market/rented"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -330,13 +330,13 @@ func (c *chaos) unseen(slug string) (n int) {
 	return n
 }
 
-func (c *chaos) entries() (all []vastrunner.Entry) {
+func (c *chaos) entries() (all []rented.Entry) {
 	b, err := os.ReadFile(filepath.Join(c.dir, "data/state/vast/journal.jsonl"))
 	if err != nil {
 		c.t.Error(err)
 	}
 	for line := range bytes.Lines(b) {
-		var e vastrunner.Entry
+		var e rented.Entry
 		if err := json.Unmarshal(line, &e); err != nil {
 			c.t.Fatalf("%v: %s", err, line)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/vastai"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 

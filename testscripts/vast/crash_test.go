@@ -12,10 +12,10 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/market/rented"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/lib/vastai"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
@@ -198,8 +198,8 @@ func (w *world) live(c *crash, stop bool) {
 	var ends []task.State
 	for range 40 {
 		market := vastai.NewGovernor(c, filepath.Join(dir, "market"), 10*time.Millisecond, c.plain)
-		market.Keep = vastrunner.Kept()
-		r := &vastrunner.Runner{API: market, Dir: filepath.Join(dir, "vast"), Agent: "crash", Disk: 20, StopWait: 5 * time.Second, Now: c.now}
+		market.Keep = rented.Kept()
+		r := &rented.Runner{API: market, Dir: filepath.Join(dir, "vast"), Agent: "crash", Disk: 20, StopWait: 5 * time.Second, Now: c.now}
 		whole := w.step(func() {
 			jobs, err := r.Jobs(w.t.Context(), func() ([]runner.Ref, error) {
 				if ref.Job == "" {

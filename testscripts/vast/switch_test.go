@@ -33,7 +33,7 @@ var vastSwitch = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "vast-switch")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", path, "./lib/runner/vast/vast-switch")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", path, "./lib/market/rented/vast-switch")
 	cmd.Dir, cmd.Env = harness.Root(), append(harness.Outside(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)

@@ -12,9 +12,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
-	"github.com/ponos-tools/ponos/lib/vastai"
-	"github.com/ponos-tools/ponos/lib/vastai/find"
+	"github.com/ponos-tools/ponos/lib/market/find"
+	"github.com/ponos-tools/ponos/lib/market/rented"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 )
 
 const name = "vast-offers"
@@ -89,7 +89,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 	if c.Bool("explain") {
 		return explain(c, r, stdout)
 	}
-	good, why, odd, err := r.Find(c.Context, vastrunner.Wish{}, avoided, false)
+	good, why, odd, err := r.Find(c.Context, rented.Wish{}, avoided, false)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 }
 
 // explain shows what each filter does.
-func explain(c *cli.Context, r *vastrunner.Runner, stdout io.Writer) error {
+func explain(c *cli.Context, r *rented.Runner, stdout io.Writer) error {
 	e, err := r.Explain(c.Context, "")
 	if err != nil {
 		return err

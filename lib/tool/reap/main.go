@@ -17,7 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/market/rented"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -95,12 +95,12 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return showBills(list, c.Bool("json"), stdout)
 	}
 	if c.IsSet("agent") {
-		if _, ok := vastrunner.ParseLabel("ponos:" + c.String("agent") + ":x:1"); !ok {
+		if _, ok := rented.ParseLabel("ponos:" + c.String("agent") + ":x:1"); !ok {
 			return fault.Errorf(fault.Usage, "--agent: invalid agent name %q", c.String("agent"))
 		}
 		r.Agent = c.String("agent")
 	}
-	var found []vastrunner.Unwanted
+	var found []rented.Unwanted
 	if c.Bool("account") {
 		found, err = r.Account(c.Context, older)
 	} else {
@@ -144,7 +144,7 @@ func left(n int) error {
 
 // choose returns the instances that are to be destroyed: at most so many, and none that another agent
 // may have ordered.
-func choose(found []vastrunner.Unwanted, most int) (chosen []vastrunner.Unwanted) {
+func choose(found []rented.Unwanted, most int) (chosen []rented.Unwanted) {
 	for _, u := range found {
 		if !u.Untracked && len(chosen) < most {
 			chosen = append(chosen, u)
@@ -155,11 +155,11 @@ func choose(found []vastrunner.Unwanted, most int) (chosen []vastrunner.Unwanted
 
 // rowsOf are the instances as they are printed, after those that were chosen were destroyed; failed are
 // those of them that remain.
-func rowsOf(found, chosen []vastrunner.Unwanted, failed map[int64]error) []row {
+func rowsOf(found, chosen []rented.Unwanted, failed map[int64]error) []row {
 	rows := []row{}
 	for _, u := range found {
 		line := row{u.Instance.ID, u.Instance.Label, u.Instance.Actual, u.Instance.Price, u.Age.Seconds(), u.Reason, false}
-		if slices.ContainsFunc(chosen, func(other vastrunner.Unwanted) bool { return other.Instance.ID == u.Instance.ID }) {
+		if slices.ContainsFunc(chosen, func(other rented.Unwanted) bool { return other.Instance.ID == u.Instance.ID }) {
 			line.Destroyed = failed[u.Instance.ID] == nil
 		}
 		rows = append(rows, line)
@@ -168,7 +168,7 @@ func rowsOf(found, chosen []vastrunner.Unwanted, failed map[int64]error) []row {
 }
 
 // outcome is the error after instances were to be destroyed: those that failed, or why others were not chosen.
-func outcome(found, chosen []vastrunner.Unwanted, failed map[int64]error, agent string) error {
+func outcome(found, chosen []rented.Unwanted, failed map[int64]error, agent string) error {
 	untracked := 0
 	for _, u := range found {
 		if u.Untracked {
@@ -240,7 +240,7 @@ type billed struct {
 }
 
 // showBills shows estimates and bills side by side.
-func showBills(list []vastrunner.Bill, asJSON bool, stdout io.Writer) error {
+func showBills(list []rented.Bill, asJSON bool, stdout io.Writer) error {
 	rows := []billed{}
 	t := app.Table{Header: []string{"task", "attempt", "state", "instances", "estimated $", "billed $"}, Right: []int{1, 3, 4, 5}}
 	estimated, total, missing := 0.0, 0.0, 0

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/market/rented"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -36,10 +36,10 @@ func TestRefused(t *testing.T) {
 }
 
 // orphans are instances of these numbers; one with a "?" may be another agent's.
-func orphans(words string) (found []vastrunner.Unwanted) {
+func orphans(words string) (found []rented.Unwanted) {
 	for _, w := range strings.Fields(words) {
 		number, untracked := strings.CutSuffix(w, "?")
-		u := vastrunner.Unwanted{Untracked: untracked, Reason: "why", Age: time.Minute}
+		u := rented.Unwanted{Untracked: untracked, Reason: "why", Age: time.Minute}
 		if _, err := fmt.Sscan(number, &u.Instance.ID); err != nil {
 			panic(err)
 		}
@@ -72,7 +72,7 @@ func TestDestroy(t *testing.T) {
 	} {
 		found := orphans(tt.found)
 		chosen := choose(found, tt.most)
-		if i := slices.IndexFunc(chosen, func(u vastrunner.Unwanted) bool { return u.Untracked }); i >= 0 {
+		if i := slices.IndexFunc(chosen, func(u rented.Unwanted) bool { return u.Untracked }); i >= 0 {
 			t.Errorf("%s: another agent's instance %d is chosen", tt.found, chosen[i].Instance.ID)
 		}
 		rows := rowsOf(found, chosen, tt.failed)
@@ -115,7 +115,7 @@ func TestShow(t *testing.T) {
 		{"some are left", rowsOf(orphans("1 2 4"), orphans("1"), nil), false,
 			"INSTANCE STATUS $/HOUR AGE DESTROYED WHY LABEL|1 running 0.2500 1m0s yes why ponos:a:x:1|" +
 				"2 running 0.2500 1m0s no why ponos:a:x:1|4 running 0.2500 1m0s no why ponos:a:x:1||2 left, at $0.5000 an hour."},
-		{"what the market says is not printed as it is", rowsOf([]vastrunner.Unwanted{odd}, nil, nil), false,
+		{"what the market says is not printed as it is", rowsOf([]rented.Unwanted{odd}, nil, nil), false,
 			"INSTANCE STATUS $/HOUR AGE DESTROYED WHY LABEL|3 run?[2Jning 0.2500 ? no ponos:a:x:1||1 left, at $0.2500 an hour."},
 	} {
 		var out strings.Builder
@@ -139,13 +139,13 @@ func words(text string) string {
 
 func TestShowBills(t *testing.T) {
 	dollars, ended := 0.5, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	list := []vastrunner.Bill{
+	list := []rented.Bill{
 		{Task: "a", Slug: "train", Attempt: 1, State: task.Completed, Instances: []int64{1, 2}, Estimated: 0.25, Billed: &dollars, Ended: ended},
 		{Task: "b", Attempt: 2, Instances: []int64{3}, Estimated: 7},
 	}
 	for _, tt := range []struct {
 		name   string
-		list   []vastrunner.Bill
+		list   []rented.Bill
 		asJSON bool
 		want   string
 	}{

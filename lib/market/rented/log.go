@@ -1,0 +1,386 @@
+package rented
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// logLines is how many lines of a log are requested.
+const logLines = 1000
+
+// listen reads an instance's log when that is due, and ends the task if the wrapper has reported its
+// end. Over says that its container does not run.
+func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instance, over, stopped bool, instances []vastai.Instance) error {
+	now := r.now()
+	over = over || o.told() != nil
+	due := now.Sub(o.LogAt) >= r.LogInterval && v.logs > 0
+	if !over && !due {
+		return nil
+	}
+	if over && v.endings <= 0 {
+		return nil
+	}
+	if _, err := os.Stat(o.Dir); err != nil {
+		// The agent has yet to adopt it, or does not want it.
+		if o.Dead++; !over || o.Dead < deadReads {
+			return nil
+		}
+	}
+	v.logs--
+	if over {
+		v.endings--
+	}
+	said, err := r.readLog(ctx, v, o, false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, errNoTime) {
+		return nil
+	}
+	r.unread(o, err)
+	if said != nil {
+		return r.finish(o, verdict(*said))
+	}
+	if !over {
+		o.Dead, o.DeadAt = 0, time.Time{}
+		return nil
+	}
+	if o.Dead++; o.DeadAt.IsZero() {
+		o.DeadAt = now
+	}
+	// It may be started again, and its log may lag behind.
+	if o.Dead < deadReads || now.Sub(o.DeadAt) < r.Settle {
+		return nil
+	}
+	if stopped && i.Bid && o.told() == nil {
+		// An instance that is outbid is stopped without a report. If its task had ended before, it
+		// has reported that, at least in the label if the log cannot be read.
+		if err != nil {
+			r.remark(o, "the end of the log could not be read: "+why(err))
+		}
+		return r.lose(ctx, v, o, "the instance was stopped: it was outbid", instances)
+	}
+	reason := "the container has ended without an exit code"
+	if stopped {
+		reason = "the instance was stopped, without an exit code of the task"
+	}
+	if err != nil {
+		r.remark(o, "the end of the log could not be read: "+why(err))
+		reason += ": its log could not be read"
+	} else if o.told() != nil {
+		r.remark(o, "the end of the log is missing")
+	}
+	return r.finish(o, o.unless(end{State: task.Error, Reason: reason}))
+}
+
+// verdict returns the end that the wrapper reports.
+func verdict(said ending) end {
+	switch said.word {
+	case "late":
+		return end{State: task.Error, Reason: "the task has run longer than max_runtime"}
+	case "lost":
+		return end{State: task.Error, Reason: "the container was restarted in the middle of the task"}
+	case "unarmed":
+		return end{
+			State:  task.Error,
+			Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl with certificates, python3, or curl or wget and vast_api.switch_url",
+		}
+	case "unloaded":
+		return end{
+			State:  task.Error,
+			Reason: "checkpoint_load has failed, so the task was not run: it would have started from the beginning, and replaced the saved checkpoints",
+		}
+	case "nowhere":
+		return end{State: task.Error, Reason: "the container cannot record the end of the task: /tmp is not writable"}
+	}
+	e := end{State: task.Completed, Code: said.code}
+	if said.code != 0 {
+		e.State, e.Reason = task.Failed, fmt.Sprintf("exit code %d", said.code)
+		if said.code > 128 && said.code < 192 {
+			e.Reason = fmt.Sprintf("ended by signal %d", said.code-128)
+		}
+	}
+	return e
+}
+
+// last reads the log once more before an instance is destroyed, and ends the task.
+func (r *Runner) last(ctx context.Context, o *order, e end) error {
+	said, err := r.readLog(ctx, nil, o, true)
+	if err != nil {
+		r.warn("the end of the log could not be read", o, err)
+		r.remark(o, "the end of the log could not be read: "+why(err))
+		e = o.unless(e)
+	} else if said != nil && !e.Cancelled {
+		e = verdict(*said)
+	} else {
+		e = o.unless(e)
+	}
+	return r.finish(o, e)
+}
+
+// logText is the answer to a request for a log.
+type logText struct {
+	text []byte
+	err  error
+}
+
+// errNoTime says that a turn had no time for a log: the next one reads it.
+var errNoTime = errors.New("there was no time to read the log")
+
+// logTime is the longest wait for one log.
+const logTime = 30 * time.Second
+
+// logReaders is how many logs are requested at a time: hosts are slow.
+const logReaders = 6
+
+// prefetch reads the logs that this turn needs concurrently, within the time of a turn.
+func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
+	now := r.now()
+	var over, due []int64
+	mute := map[int64]bool{}
+	for _, o := range orders {
+		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
+		if o.End != nil || at < 0 {
+			continue
+		}
+		i := v.all[at]
+		halted := i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen"
+		ended := i.Actual == "exited" || halted && (i.Actual == "running" || !o.Ran.IsZero())
+		if l, ok := ParseLabel(i.Label); ok && l.End != "" {
+			ended = true // and its container leaves the instance to the agent
+		}
+		mute[o.Instance] = o.Mute >= deadReads
+		switch {
+		case ended:
+			over = append(over, o.Instance)
+		case i.Actual == "running" && now.Sub(o.LogAt) >= r.LogInterval:
+			due = append(due, o.Instance)
+		}
+	}
+	ids := append(over[:min(len(over), v.endings)], due[:min(len(due), v.logs)]...)
+	if len(ids) < 2 {
+		return // the log is read when its order is processed
+	}
+	bounded, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		if r.API.Sleep(bounded, turnUnits*r.API.Unit) == nil {
+			cancel()
+		}
+	}()
+	next := make(chan int64)
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	for range min(logReaders, len(ids)) {
+		readers.Go(func() {
+			// Each reader reads at least one log, and finishes it: otherwise a market that takes
+			// longer than a turn would never deliver one.
+			for n := 0; ; n++ {
+				id, more := <-next
+				if !more {
+					return
+				}
+				l := logText{err: errNoTime}
+				if n == 0 || bounded.Err() == nil {
+					l.text, l.err = r.log(ctx, id, mute[id])
+				}
+				mu.Lock()
+				v.read[id] = l
+				mu.Unlock()
+			}
+		})
+	}
+	for _, id := range ids {
+		next <- id
+	}
+	close(next)
+	readers.Wait()
+}
+
+// log requests the log of an instance. If that could not be read lately, the timeout is shorter.
+func (r *Runner) log(ctx context.Context, id int64, mute bool) ([]byte, error) {
+	limit := r.LogTime
+	if limit == 0 {
+		limit = logTime
+	}
+	if mute {
+		limit /= 3
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return r.API.Log(bounded, id, logLines)
+}
+
+// fetch returns the log of an order, which this turn has already read or requests now.
+func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
+	if v != nil {
+		if l, ok := v.read[o.Instance]; ok {
+			return l.text, l.err
+		}
+	}
+	return r.log(ctx, o.Instance, o.Mute >= deadReads)
+}
+
+// maxKnown limits how much of the existing output is compared.
+const maxKnown = 4 << 20
+
+// readLog appends what is new in an instance's log to the task's output. Last says that it is not
+// read again.
+func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*ending, error) {
+	if o.Instance == 0 {
+		return nil, vastai.ErrNotReady
+	}
+	text, err := r.fetch(ctx, v, o)
+	if errors.Is(err, errNoTime) {
+		return nil, err
+	}
+	o.LogAt = r.now()
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(text, []byte("Error response from daemon")) || bytes.HasPrefix(text, []byte("No such container")) {
+		return nil, vastai.ErrNotReady
+	}
+	shown, said := split(text, o.Nonce)
+	// An incomplete line is read once it is complete.
+	if n := len(shown); n > 0 && said == nil && !last && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
+		shown = shown[:n-1]
+	} else if n > 0 && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
+		shown[n-1] = append(bytes.Clone(shown[n-1]), '\n')
+	}
+	return said, r.append(o, shown)
+}
+
+func (r *Runner) append(o *order, shown [][]byte) error {
+	f, err := os.OpenFile(filepath.Join(o.Dir, runner.Output), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // not adopted yet: the log is read again then
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	from := max(0, min(o.LogFrom, info.Size()), info.Size()-maxKnown)
+	b, err := io.ReadAll(io.NewSectionReader(f, from, maxKnown))
+	if err != nil {
+		return err
+	}
+	known := slices.Collect(bytes.Lines(b))
+	known = known[max(0, len(known)-2*logLines):]
+	more := bytes.Join(merge(known, shown), nil)
+	if len(more) == 0 {
+		return nil
+	}
+	if _, err := f.Write(more); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// remark adds a line of the runner to the task's output.
+func (r *Runner) remark(o *order, words string) {
+	f, err := os.OpenFile(filepath.Join(o.Dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_, _ = fmt.Fprintf(f, "[%s]\n", words) // the reason of the task's end says the same
+}
+
+// Stop destroys the instance of a task, after reading its log a last time, and waits until it is
+// gone.
+func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	l, ok := ParseLabel(ref.Job)
+	if !ok {
+		return fmt.Errorf("not a job of this runner: %.80q", ref.Job)
+	}
+	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
+	held, err := r.hold(name, time.Minute)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	o, err := r.read(ordersDir, name)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := r.read(doneDir, name); err == nil {
+			return nil
+		}
+		o, err = &order{Task: l.Task, Attempt: l.Attempt, Number: 1, Dir: ref.Dir, Rebuilt: true}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.Dir = ref.Dir; o.End == nil {
+		if o.Instance == 0 {
+			if _, err := r.findInstance(ctx, o); err != nil && !errors.Is(err, runner.ErrLater) {
+				return err
+			}
+		}
+		e := end{State: task.Stopped, Reason: "stopped at the request of the queue", Cancelled: true}
+		if o.Ran.IsZero() && o.Instance == 0 {
+			err = r.finish(o, e)
+		} else {
+			err = r.last(ctx, o, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.gone(ctx, o)
+}
+
+// gone destroys all instances of an ended order, and waits until a list does not show them. If that
+// takes too long, Jobs continues it.
+func (r *Runner) gone(ctx context.Context, o *order) error {
+	until := r.now().Add(r.StopWait)
+	// Older lists do not show an instance that was just ordered.
+	since := latest(o.Created, r.now().Add(-2*r.API.Unit/5))
+	for {
+		list, err := r.API.List(ctx, since)
+		if err != nil {
+			return err
+		}
+		v := r.view(list)
+		for _, i := range v.byTask[o.name()] {
+			o.doom(i.ID)
+		}
+		if err := r.sweep(ctx, v, o, nil); err != nil {
+			return err
+		}
+		if err := r.save(o); err != nil {
+			return err
+		}
+		if len(o.Doomed) == 0 || !slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.Absent == 0 }) {
+			return nil // absent once; Jobs checks again
+		}
+		r.flush(ctx, v)
+		v.destroys.Wait()
+		// Only a list from now on shows the result.
+		since = r.now()
+		if since.After(until) {
+			return fmt.Errorf("instance %d still exists %v after it was destroyed; trying again", o.Instance, r.StopWait)
+		}
+		if err := r.API.Sleep(ctx, max(100*time.Millisecond, 2*r.API.Unit/5)); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,555 @@
+package rented
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// order is all that is known of one attempt of a task. It holds no secret: variables and command stay
+// in the task's directory.
+type order struct {
+	Task    task.ID `json:"task"`
+	Attempt int     `json:"attempt"`
+	Slug    string  `json:"slug,omitempty"`
+	Dir     string  `json:"dir,omitempty"` // of the task
+	Image   string  `json:"image,omitempty"`
+	Find    string  `json:"find,omitempty"` // the task's own request
+	Nonce   string  `json:"nonce"`
+	// Number counts the labels that were used: each instance gets another one.
+	Number int       `json:"number"`
+	Tries  int       `json:"tries"`           // instances so far
+	Intent time.Time `json:"intent,omitzero"` // from when on there may be an instance
+	// GivenUp is when the answer to a request was given up: until then there may be a new instance.
+	GivenUp time.Time `json:"given_up,omitzero"`
+	Misses  int       `json:"misses,omitempty"` // how many lists did not have it
+	// MissedAt is when the last of those lists was requested.
+	MissedAt time.Time `json:"missed_at,omitzero"`
+	// Unanswered says that the answer to a request was lost: there may have been an instance that no
+	// list has shown, and that only the bill shows.
+	Unanswered bool    `json:"unanswered,omitempty"`
+	Offer      int64   `json:"offer,omitempty"`   // what was ordered
+	Machine    int64   `json:"machine,omitempty"` // and where it is
+	GPU        string  `json:"gpu,omitempty"`
+	Price      float64 `json:"price,omitempty"`   // dollars an hour
+	Bid        float64 `json:"bid,omitempty"`     // the part of it that is bid, for an interruptible machine
+	Traffic    float64 `json:"traffic,omitempty"` // dollars, of image and models
+	// Rejected is how many times in a row the market has rejected this order, each with another
+	// offer. Held is until when it is not tried again for that reason.
+	Rejected int       `json:"rejected,omitempty"`
+	Holds    int       `json:"holds,omitempty"`
+	Held     time.Time `json:"held,omitzero"`
+
+	Instance int64     `json:"instance,omitempty"`
+	Unnoted  bool      `json:"unnoted,omitempty"` // the journal may not have it
+	Created  time.Time `json:"created,omitzero"`
+	Found    time.Time `json:"found,omitzero"` // when it was found, if another process has created it
+	Ran      time.Time `json:"ran,omitzero"`   // when it was first seen running
+	Odd      time.Time `json:"odd,omitzero"`   // since when its state proves nothing
+	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a report of the wrapper
+	DeadAt   time.Time `json:"dead_at,omitzero"`
+	Absent   int       `json:"absent,omitempty"`
+	Missing  time.Time `json:"missing,omitzero"` // since when lists do not show it
+	Seen     time.Time `json:"seen,omitzero"`    // when a list has last shown it, accurate to a third of the grace
+	// Grace is how long after the end its container destroys the instance; negative: it stops it
+	// instead; 0: unknown, as in orders of older releases.
+	Grace    time.Duration `json:"grace,omitempty"`
+	Nameless int           `json:"nameless,omitempty"` // how many rows without a label were in the list that has shown it last
+	LogAt    time.Time     `json:"log_at,omitzero"`    // when its log was last read
+	LogFrom  int64         `json:"log_from,omitempty"` // offset of this instance's output in the task's
+	Mute     int           `json:"mute,omitempty"`     // how many times its log could not be read since then
+	Told     string        `json:"told,omitempty"`     // how the task has ended, by the label of the instance ToldBy
+	ToldBy   int64         `json:"told_by,omitempty"`
+	Checked  bool          `json:"checked,omitempty"` // it is the machine that was ordered
+	Losses   int           `json:"losses,omitempty"`  // machines that were lost while the task ran
+	Status   string        `json:"status,omitempty"`
+
+	End    *end     `json:"end,omitempty"`
+	Doomed []doomed `json:"doomed,omitempty"`
+	Spent  float64  `json:"spent,omitempty"` // dollars, on instances before this one
+	// Bills has what the market has billed for this instance and earlier ones.
+	Bills map[int64]bill `json:"bills,omitempty"`
+	Past  []spell        `json:"past,omitempty"` // the instances before this one
+	// Rebuilt says that the order was rebuilt from an instance: what is needed to order another one
+	// may be lost.
+	Rebuilt bool `json:"rebuilt,omitempty"`
+
+	saved []byte // content of its file
+}
+
+// end is how a task has ended.
+type end struct {
+	At        time.Time  `json:"at"`
+	State     task.State `json:"state"`
+	Code      int        `json:"code"`
+	Reason    string     `json:"reason,omitempty"`
+	Cancelled bool       `json:"cancelled,omitempty"`
+	Cost      float64    `json:"cost"`
+	Estimated float64    `json:"estimated,omitempty"` // without regard to bills
+}
+
+// bill is what was billed for an instance until a time.
+type bill struct {
+	Amount float64   `json:"amount"`
+	Until  time.Time `json:"until"`
+}
+
+// spell is an earlier instance of the order, with its estimated cost.
+type spell struct {
+	ID   int64   `json:"id"`
+	Cost float64 `json:"cost"`
+	// Unseen is an instance that only the bill has shown.
+	Unseen bool `json:"unseen,omitempty"`
+}
+
+// doomed is an instance that is to be destroyed.
+type doomed struct {
+	ID     int64     `json:"id"`
+	Absent int       `json:"absent,omitempty"`
+	Seen   time.Time `json:"seen,omitzero"` // the last list that showed or missed it
+}
+
+const (
+	ordersDir, doneDir = "orders", "done"
+	journalFile        = "journal.jsonl"
+)
+
+func random(n int) (string, error) {
+	b := make([]byte, n)
+	_, err := rand.Read(b)
+	return hex.EncodeToString(b), err
+}
+
+// newNonce returns a unique nonce. It begins with the mark of the journal that the order is in.
+func (r *Runner) newNonce() (string, error) {
+	mark, err := r.mark()
+	if err != nil {
+		return "", err
+	}
+	n, err := random(8)
+	return mark + "-" + n, err
+}
+
+// markFile holds the mark of the journal.
+const markFile = "mark"
+
+// mark returns the string that tells this journal from that of another agent with the same name.
+func (r *Runner) mark() (string, error) {
+	path := filepath.Join(r.Dir, markFile)
+	read := func() (string, error) {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return strings.TrimSpace(string(b)), err
+	}
+	mark, err := read()
+	if err != nil || mark != "" {
+		return mark, err
+	}
+	own, err := random(4)
+	if err != nil {
+		return "", err
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(r.Dir))
+	if err != nil {
+		return "", err
+	}
+	defer f.Cleanup()
+	if _, err = f.WriteString(own + "\n"); err == nil {
+		err = f.Sync() // orders that have the mark outlive a power failure
+	}
+	if err == nil { // the first process creates it
+		err = os.Link(f.Name(), path)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		if mark, err = read(); err == nil && mark == "" { // left by a full disk
+			err = f.CloseAtomicallyReplace()
+		}
+	}
+	if err == nil {
+		mark, err = read()
+	}
+	return mark, err
+}
+
+// untracked reports whether an instance was ordered by another journal than this one: that of another
+// agent of the same name, or this agent's own before it was lost.
+func (r *Runner) untracked(i vastai.Instance) (bool, error) {
+	mark, err := r.mark()
+	of, _, _ := strings.Cut(i.Env(nonceEnv), "-")
+	return of != mark, err
+}
+
+func (o *order) name() string { return string(o.Task) + "." + strconv.Itoa(o.Attempt) }
+
+// job returns the job's name, which does not change with the instance.
+func (r *Runner) job(o *order) string { return r.label(o.Task, o.Attempt, 1) }
+
+func (r *Runner) prefix() string { return "ponos:" + r.Agent + ":" }
+
+// label returns the label of an instance.
+func (r *Runner) label(id task.ID, attempt, number int) string {
+	l := r.prefix() + string(id) + ":" + strconv.Itoa(attempt)
+	if number > 1 {
+		l += "." + strconv.Itoa(number)
+	}
+	return l
+}
+
+// Label is a parsed label: whose instance it is, and how its task has ended, once that is known: an
+// exit code, or a word of the wrapper.
+type Label struct {
+	Agent   string
+	Task    task.ID
+	Attempt int
+	Number  int
+	End     string
+}
+
+// endMark separates the label of an order from the end that its container appends.
+const endMark = ":end="
+
+// bears reports whether an instance has a label, with or without an end appended to it.
+func bears(i vastai.Instance, label string) bool {
+	given, _, _ := strings.Cut(i.Label, endMark)
+	return given == label
+}
+
+// ParseLabel parses the label of an instance of any agent of this project.
+func ParseLabel(s string) (Label, bool) {
+	s, end, told := strings.Cut(s, endMark)
+	if told && parseEnding(end) == nil {
+		return Label{}, false
+	}
+	p := strings.Split(s, ":")
+	if len(p) != 4 || p[0] != "ponos" || p[1] == "" {
+		return Label{}, false
+	}
+	id, err := task.ParseID(p[2])
+	if err != nil {
+		return Label{}, false
+	}
+	attempt, number, dotted := strings.Cut(p[3], ".")
+	a, err := strconv.Atoi(attempt)
+	n := 1
+	if err == nil && dotted {
+		n, err = strconv.Atoi(number)
+	}
+	return Label{p[1], id, a, n, end}, err == nil && a > 0 && n > 0
+}
+
+func (r *Runner) orderPath(dir, name string) string { return filepath.Join(r.Dir, dir, name+".json") }
+
+// hold takes the lock of an order.
+func (r *Runner) hold(name string, wait time.Duration) (*lock.Lock, error) {
+	return lock.TryFor(filepath.Join(r.Dir, ordersDir, name+".lock"), wait)
+}
+
+func (r *Runner) read(dir, name string) (*order, error) {
+	b, err := os.ReadFile(r.orderPath(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	o := &order{}
+	if err := json.Unmarshal(b, o); err != nil || o.name() != name {
+		return nil, fmt.Errorf("%s: not an order", r.orderPath(dir, name))
+	}
+	if dir == ordersDir {
+		o.saved = b
+	}
+	return o, nil
+}
+
+// save replaces the file of an order; it is on disk when save returns.
+func (r *Runner) save(o *order) error {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if bytes.Equal(b, o.saved) {
+		return nil // in most turns, most orders are unchanged
+	}
+	dir := filepath.Join(r.Dir, ordersDir)
+	if err := renameio.WriteFile(r.orderPath(ordersDir, o.name()), b, 0o600, renameio.WithTempDir(dir)); err != nil {
+		return err
+	}
+	// The new name must survive a power failure as well.
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return err
+	}
+	o.saved = b
+	return nil
+}
+
+// orders returns the names of all open orders.
+func (r *Runner) orders() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(r.Dir, ordersDir))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// close closes an order of which the market has no instance any more.
+func (r *Runner) close(o *order) error {
+	if !o.Intent.IsZero() {
+		o.Unanswered = true
+		if err := r.save(o); err != nil {
+			return err
+		}
+	}
+	if err := r.journal(o, "gone", 0); err != nil {
+		return err
+	}
+	err := os.Rename(r.orderPath(ordersDir, o.name()), r.orderPath(doneDir, o.name()))
+	_ = os.Remove(filepath.Join(r.Dir, ordersDir, o.name()+".lock"))
+	return err
+}
+
+// forget removes an order that was never placed.
+func (r *Runner) forget(o *order) error {
+	err := os.Remove(r.orderPath(ordersDir, o.name()))
+	_ = os.Remove(filepath.Join(r.Dir, ordersDir, o.name()+".lock"))
+	return err
+}
+
+// Entry is a line of the journal.
+type Entry struct {
+	Time     time.Time `json:"time"`
+	Event    string    `json:"event"` // intent created rejected fault lost ended destroy gone billed
+	Task     task.ID   `json:"task"`
+	Slug     string    `json:"slug,omitempty"`
+	Attempt  int       `json:"attempt"`
+	Instance int64     `json:"instance,omitempty"`
+	Unnoted  bool      `json:"unnoted,omitempty"` // the journal may not have it
+	Machine  int64     `json:"machine,omitempty"`
+	GPU      string    `json:"gpu,omitempty"`
+	Price    float64   `json:"dollars_per_hour,omitempty"`
+	State    string    `json:"state,omitempty"`
+	Cost     float64   `json:"cost_dollars,omitempty"`
+	Billed   *float64  `json:"billed_dollars,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+}
+
+// journal appends a line to the journal; it is on disk when journal returns. It is called before the
+// file of the order is written: a duplicate line is better than a missing cost.
+func (r *Runner) journal(o *order, event string, instance int64) error {
+	e := Entry{
+		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt,
+		Instance: instance, Machine: o.Machine, GPU: o.GPU, Price: o.Price,
+	}
+	if instance == 0 {
+		e.Instance = o.Instance
+	}
+	if o.End != nil {
+		e.State, e.Cost, e.Reason = string(o.End.State), o.End.Cost, o.End.Reason
+	} else if event == "rejected" {
+		e.Reason = o.Status
+	} else if event == "fault" || event == "lost" {
+		e.Cost, e.Reason = o.cost(r.now()), o.Status
+	}
+	return r.note(e)
+}
+
+// note appends an entry to the journal.
+func (r *Runner) note(e Entry) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(r.Dir, journalFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// cost returns what the order has cost until now, as far as the agent knows: what was billed, and,
+// for the time after that, the price per hour and the traffic of the image. That is more than will be
+// billed for the time in which the image is loaded.
+func (o *order) cost(now time.Time) float64 {
+	spent := o.Spent
+	for _, p := range o.Past {
+		if b, ok := o.Bills[p.ID]; ok {
+			spent += b.Amount - p.Cost
+		}
+	}
+	if o.Instance == 0 {
+		return spent
+	}
+	now = o.there(now)
+	b, ok := o.Bills[o.Instance]
+	switch {
+	case ok && b.Until.After(now): // the end of the contract or of the day: how much of that was billed is unknown
+		return spent + max(b.Amount, o.estimate(now))
+	case ok:
+		return spent + b.Amount + hours(now.Sub(latest(b.Until, o.Created)))*o.Price
+	}
+	return spent + o.estimate(now)
+}
+
+// estimate returns the estimated cost of the present instance, without regard to bills.
+func (o *order) estimate(now time.Time) float64 {
+	return hours(o.there(now).Sub(o.Created))*o.Price + o.Traffic
+}
+
+// there returns until when the present instance may have existed: what lists no longer show costs
+// nothing.
+func (o *order) there(now time.Time) time.Time {
+	if !o.Missing.IsZero() && o.Missing.Before(now) {
+		return o.Missing
+	}
+	return now
+}
+
+// awaits reports whether an order only waits for the bill.
+func (o *order) awaits() bool { return o.End == nil && o.Absent >= 2 && o.Status == awaited }
+
+// part records what the present instance has cost, and has it destroyed.
+func (o *order) part(now time.Time) {
+	if o.Instance == 0 {
+		return
+	}
+	cost := o.estimate(now)
+	o.Past = append(o.Past, spell{ID: o.Instance, Cost: cost})
+	o.Spent += cost
+	o.doom(o.Instance)
+	o.Instance, o.Absent, o.Dead, o.Checked = 0, 0, 0, false
+	o.Ran, o.Odd, o.Missing, o.Seen, o.DeadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	o.Number++
+}
+
+func (o *order) doom(id int64) {
+	if id > 0 && !o.isDoomed(id) {
+		o.Doomed = append(o.Doomed, doomed{ID: id})
+	}
+}
+
+func (o *order) isDoomed(id int64) bool {
+	return slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.ID == id })
+}
+
+// take records an instance that was found as that of the order.
+func (o *order) take(i vastai.Instance, now time.Time) {
+	// The market's clock may differ.
+	created := i.Started
+	if created.IsZero() || created.After(now) {
+		created = now
+	}
+	if created.Before(o.Intent) {
+		created = o.Intent
+	}
+	o.Instance, o.Created, o.Found, o.Absent, o.Misses, o.MissedAt, o.Intent = i.ID, created, now, 0, 0, time.Time{}, time.Time{}
+	o.fill(i)
+	o.Tries++
+	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == i.ID })
+}
+
+// asked returns the latest time at which the market may still have carried out the last request for an
+// instance, as far as is known. Lists may lag from then on: a request can take longer than they do.
+func (o *order) asked() time.Time { return latest(o.Intent, o.GivenUp) }
+
+// rewind moves times in the future to the present, as after the clock was set back: the order would
+// not be processed until then.
+func (o *order) rewind(now time.Time) {
+	for _, t := range []*time.Time{
+		&o.Intent, &o.GivenUp, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.Seen, &o.LogAt, &o.MissedAt, &o.Held,
+	} {
+		if t != &o.Held && t.After(now.Add(time.Minute)) || t.After(now.Add(2*longestHold)) {
+			*t = now.Add(-time.Millisecond)
+		}
+	}
+}
+
+func (o *order) fill(i vastai.Instance) {
+	if i.Price > 0 {
+		o.Price = i.Price
+	}
+	if o.Machine = i.Machine; i.GPU != "" {
+		o.GPU = i.GPU
+	}
+	if nonce := i.Env(nonceEnv); nonce != "" {
+		o.Nonce = nonce
+	}
+	if grace := i.Env(graceEnv); grace != "" {
+		o.Grace = armed(grace, i.Env(endEnv))
+	}
+	if l, ok := ParseLabel(i.Label); ok && l.End != "" && l.Task == o.Task && l.Attempt == o.Attempt {
+		o.Told, o.ToldBy = l.End, i.ID
+	}
+}
+
+// market is the state that all orders share: when the last ones were placed, and the avoided
+// machines.
+type market struct {
+	Creates []time.Time         `json:"creates,omitempty"`
+	Avoided map[int64]time.Time `json:"shunned,omitempty"` // until when
+}
+
+func (r *Runner) readMarket() (market, error) {
+	m := market{Avoided: map[int64]time.Time{}}
+	b, err := os.ReadFile(filepath.Join(r.Dir, "market.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return m, err
+	}
+	if json.Unmarshal(b, &m) != nil { // without its content, ordering continues
+		r.fail("market.json cannot be read, and is replaced", "", errors.New("not JSON"))
+		m = market{}
+	}
+	now := r.now()
+	for i, t := range m.Creates {
+		if t.After(now) { // the clock was set back
+			m.Creates[i] = now
+		}
+	}
+	m.Creates = slices.DeleteFunc(m.Creates, func(t time.Time) bool { return now.Sub(t) > time.Hour })
+	for id, until := range m.Avoided {
+		if now.After(until) {
+			delete(m.Avoided, id)
+		}
+	}
+	if m.Avoided == nil {
+		m.Avoided = map[int64]time.Time{}
+	}
+	return m, nil
+}
+
+func (r *Runner) writeMarket(m market) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(r.Dir, "market.json"), b, 0o600, renameio.WithTempDir(r.Dir))
+}

@@ -1,0 +1,195 @@
+package rented
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// over reports whether the agent has moved a task's directory to done/: its task has ended, for
+// whatever reason.
+func over(dir string) bool {
+	_, err := os.Stat(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(filepath.Dir(filepath.Dir(dir)), "done", filepath.Base(dir)))
+	return err == nil
+}
+
+// drop ends an order that has no instance, of a task that was stopped meanwhile. The answer to a
+// request may have been lost: an instance that appears later is destroyed.
+func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances []vastai.Instance) error {
+	for _, i := range fresh {
+		o.doom(i.ID)
+	}
+	if len(fresh) > 0 {
+		r.say("an instance is destroyed, as its task had ended before it was found", o)
+	}
+	if err := r.sweep(ctx, v, o, instances); err != nil {
+		return err
+	}
+	late := !o.Intent.IsZero() && (r.hides(v.list, o) || v.began.Sub(o.asked()) < 2*r.Settle)
+	if len(o.Doomed) > 0 || late {
+		return r.save(o)
+	}
+	if o.Tries > 0 || o.Unanswered || !o.Intent.IsZero() {
+		return errors.Join(r.finish(o, end{State: task.Stopped, Reason: "its task has ended"}), r.close(o))
+	}
+	return r.forget(o)
+}
+
+// sweep destroys instances that an order does not need, and forgets those that two lists did not
+// show. Failed requests are repeated in the next turn.
+func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
+	label := r.label(o.Task, o.Attempt, o.Number)
+	for _, i := range instances {
+		// If the order has an instance, or has ended, any other one is not needed.
+		if i.ID != o.Instance && (o.Instance != 0 || o.End != nil || !bears(i, label)) {
+			o.doom(i.ID)
+		}
+	}
+	if o.End != nil && o.Instance != 0 {
+		o.doom(o.Instance)
+	}
+	if len(o.Doomed) == 0 {
+		return nil
+	}
+	if err := r.save(o); err != nil {
+		return err
+	}
+	var rest []doomed
+	hidden := r.hides(v.list, o)
+	for _, d := range o.Doomed {
+		there := slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
+		switch {
+		case !there && hidden:
+		case !there && d.Seen.Before(v.began):
+			d.Absent++
+		case there:
+			d.Absent, o.Nameless = 0, v.list.Nameless()
+			if v.dooms < maxDooms {
+				v.dooms++
+				if err := r.journal(o, "destroy", d.ID); err != nil {
+					return err
+				}
+				v.doomed = append(v.doomed, d.ID)
+			}
+		}
+		d.Seen = v.began
+		if d.Absent < 2 {
+			rest = append(rest, d)
+		}
+	}
+	o.Doomed = rest
+	return nil
+}
+
+func (r *Runner) warn(what string, o *order, err error) {
+	if r.Log != nil {
+		r.Log.Warn(what, "task", o.Task, "instance", o.Instance, "error", err)
+	}
+}
+
+// again orders another instance for a task that has lost one before it ran.
+func (r *Runner) again(ctx context.Context, v *view, o *order) error {
+	if v.ordering { // one per turn
+		return nil
+	}
+	if o.Losses > 0 && len(o.Doomed) > 0 {
+		o.Status = "the task is started again when the lost instance is gone"
+		return nil // never two at once
+	}
+	if o.Held.After(r.now()) {
+		return nil
+	}
+	v.ordering = true
+	r.flush(ctx, v) // placing an order takes some time
+	found, err := r.findInstance(ctx, o)
+	if err == nil && !found {
+		err = r.place(ctx, o)
+	}
+	switch {
+	case errors.Is(err, runner.ErrRefused):
+		return r.finish(o, end{State: task.Error, Reason: err.Error()})
+	case err != nil:
+		before := o.Status
+		if o.Status = "waiting for another machine: " + err.Error(); o.Status != before { // once, not in each turn
+			r.warn("no other machine was found yet", o, err)
+		}
+	}
+	return nil
+}
+
+// finish records how a task has ended.
+func (r *Runner) finish(o *order, e end) error {
+	e.At, e.Cost, e.Estimated = r.now(), o.cost(r.now()), o.Spent
+	if o.Instance != 0 {
+		e.Estimated += o.estimate(e.At)
+	}
+	o.End = &e
+	if err := errors.Join(r.noteCreated(o), r.journal(o, "ended", 0)); err != nil {
+		o.End = nil // it is found again
+		return err
+	}
+	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
+	if err := r.save(o); err != nil {
+		return err
+	}
+	r.noteBill(o) // the bill may have come before the end, and not change again
+	return nil
+}
+
+// fault gives up an instance whose machine is faulty.
+func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
+	if said := o.told(); said != nil {
+		return r.finish(o, verdict(*said)) // its task had already ended
+	}
+	o.Status = why
+	if err := errors.Join(r.journal(o, "fault", 0), r.avoid(ctx, o.Machine)); err != nil {
+		return err
+	}
+	r.say("machine at fault", o, "reason", why)
+	o.part(r.now())
+	if o.Tries-o.Losses >= maxTries || o.Rebuilt {
+		return r.finish(o, end{State: task.Error, Reason: "no machine could run the image: " + why})
+	}
+	if err := r.sweep(ctx, v, o, instances); err != nil {
+		return err
+	}
+	return r.again(ctx, v, o)
+}
+
+// lose gives up an instance that was lost while the task ran. The task is started again on another
+// machine, as often as the configuration allows, once the market no longer shows the lost one.
+func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
+	if said := o.told(); said != nil {
+		return r.finish(o, verdict(*said)) // its task had already ended
+	}
+	if o.Rebuilt || o.Losses >= r.Retries {
+		if r.Retries > 0 && !o.Rebuilt {
+			why += fmt.Sprintf("; the task was started again %d of %d times that retries_on_loss allows", o.Losses, r.Retries)
+		}
+		return r.finish(o, end{State: task.Error, Reason: why})
+	}
+	o.Losses++
+	o.Status = fmt.Sprintf("%s; the task is started again (%d of %d)", why, o.Losses, r.Retries)
+	if err := r.journal(o, "lost", 0); err != nil {
+		return err
+	}
+	r.say("machine lost", o, "reason", why, "losses", o.Losses)
+	r.remark(o, o.Status)
+	if info, err := os.Stat(filepath.Join(o.Dir, runner.Output)); err == nil {
+		o.LogFrom = info.Size()
+	}
+	o.part(r.now())
+	return r.sweep(ctx, v, o, instances)
+}

@@ -1,0 +1,439 @@
+package rented
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// maxOffers is how many offers of one search are tried.
+const maxOffers = 5
+
+// lockTime is how long to wait for locks that a suspended tool may hold.
+var lockTime = 2 * time.Minute
+
+func later(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{runner.ErrLater}, args...)...)
+}
+
+// place orders an instance. All agents' processes of this host order one after another: limits hold
+// for their sum.
+func (r *Runner) place(ctx context.Context, o *order) error {
+	if wait := o.Held.Sub(r.now()); wait > 0 {
+		return later("the order is held for %v: %s", wait.Round(time.Second), o.Status)
+	}
+	env, command, err := environment(o.Dir)
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
+	if err != nil {
+		return later("other orders are being placed")
+	}
+	defer held.Close()
+	m, err := r.readMarket()
+	if err != nil {
+		return err
+	}
+	if err := r.room(o.name(), m); err != nil {
+		return err
+	}
+	if err := r.credit(ctx); err != nil {
+		return r.ordering(ctx, err)
+	}
+	offers, err := r.offers(ctx, o.wish(), m)
+	if err != nil {
+		return r.ordering(ctx, err)
+	}
+	r.arm(env, o)
+	request := vastai.Order{
+		Image: o.Image, Env: env, Entrypoint: "/bin/sh", Args: arguments(command), Disk: r.Disk, Login: r.Login,
+		Label: r.label(o.Task, o.Attempt, o.Number),
+	}
+	if err := request.Check(); err != nil {
+		return fmt.Errorf("%w: %w", runner.ErrRefused, err)
+	}
+	for _, offer := range offers[:min(len(offers), maxOffers)] {
+		if n := r.Limits.CreatesPerHour; n > 0 && len(m.Creates) >= n {
+			return later("%d instances were ordered within an hour, as many as max_creates_per_hour", n)
+		}
+		request.Label, request.Bid = r.label(o.Task, o.Attempt, o.Number), offer.bid
+		o.Intent, o.Offer, o.Machine, o.GPU, o.Price, o.Bid = r.now(), offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
+		o.Traffic = offer.DownCost*r.Estimate.Down + offer.UpCost*r.Estimate.Up
+		m.Creates = append(m.Creates, o.Intent)
+		if err := errors.Join(r.save(o), r.writeMarket(m), r.journal(o, "intent", 0)); err != nil {
+			return err
+		}
+		created, err := r.API.Create(ctx, offer.ID, request)
+		if err == nil {
+			o.Instance, o.Created, o.Misses, o.Absent = created.ID, r.now(), 0, 0
+			o.Found, o.Intent, o.MissedAt = time.Time{}, time.Time{}, time.Time{}
+			o.Tries++
+			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
+			o.Checked, o.Rejected, o.Holds, o.Held = false, 0, 0, time.Time{}
+			return r.created(o, "instance ordered")
+		}
+		if errors.Is(err, vastai.ErrUnknown) {
+			// The intent stays: the next process first looks for an instance.
+			o.GivenUp = r.now()
+			if saveErr := r.save(o); saveErr != nil {
+				return saveErr
+			}
+			return later("the answer to an order was lost: %w", err)
+		}
+		o.Intent = time.Time{}
+		if created.ID > 0 {
+			o.doom(created.ID)
+			// It may appear in lists for a while, and must not be taken for the next one.
+			o.Number++
+		}
+		if saveErr := r.save(o); saveErr != nil {
+			return saveErr
+		}
+		if created.ID > 0 {
+			if err := r.destroy(ctx, o, created.ID); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, vastai.ErrOfferGone), created.ID > 0:
+			continue
+		case errors.Is(err, vastai.ErrRejected):
+			if hold, err := r.rejected(ctx, o, env, err); err != nil || hold {
+				return errors.Join(r.save(o), err)
+			}
+			continue
+		case errors.Is(err, vastai.ErrBusy), errors.Is(err, vastai.ErrCredit):
+			return later("%w", err)
+		case errors.Is(err, vastai.ErrInvalid):
+			return fmt.Errorf("%w: %w", runner.ErrRefused, err)
+		}
+		return err
+	}
+	return later("all offers that were tried had been taken")
+}
+
+// Pauses of an order that the market rejects with one offer after another.
+const (
+	firstHold   = 5 * time.Minute
+	longestHold = time.Hour
+)
+
+// rejected records that the market did not accept an order with an offer, without saying that the
+// offer is gone. The offer may be at fault, so the next one is tried; after several in a row, the
+// order is held. Only a request for the account itself shows that the key is invalid.
+func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, why error) (hold bool, err error) {
+	if o.Rejected == 0 {
+		if _, err := r.API.Account(ctx, r.now()); errors.Is(err, vastai.ErrAuth) {
+			return false, err
+		}
+	}
+	o.Rejected++
+	o.Status = why.Error()
+	if err := r.journal(o, "rejected", 0); err != nil {
+		return false, err
+	}
+	r.warn("an offer was rejected", o, why)
+	lacking := vastai.LacksPermission(why) // then other offers do not help
+	if o.Rejected < maxOffers && !lacking {
+		return false, nil
+	}
+	pause := min(firstHold<<min(o.Holds, 10), longestHold)
+	hint := "check image, image_login and disk; the journal has each answer"
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if n := len(env[name]); n > vastai.MaxEnvEach {
+			hint = fmt.Sprintf("the variable %s has %d bytes, and Vast.ai documents a limit of %d for each; else %s",
+				name, n, vastai.MaxEnvEach, hint)
+			break
+		}
+	}
+	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", o.Rejected, why)
+	if lacking {
+		hint = permissionHint("instance_write")
+		o.Status = fmt.Sprintf("the key may not order instances: %v", why)
+	}
+	o.Rejected, o.Holds, o.Held = 0, o.Holds+1, r.now().Add(pause)
+	r.warn("the order is held", o, why)
+	return true, fault.Hint(later("the order is held for %v: %s", pause, o.Status), hint)
+}
+
+// ordering returns the error of an order that the market cannot accept now. If the market requests
+// fewer requests, that is reported once for as long as it lasts.
+func (r *Runner) ordering(ctx context.Context, err error) error {
+	if !errors.Is(err, vastai.ErrQuota) && !errors.Is(err, vastai.ErrBusy) {
+		return err
+	}
+	until := vastai.Until(err)
+	if errors.Is(err, vastai.ErrQuota) && !until.IsZero() {
+		words := "nothing is ordered until " + until.UTC().Format("2006-01-02 15:04 UTC")
+		r.once(ctx, "quota", until, "the daily quota of searches is used up: "+words)
+		return later("%w: %s", err, words)
+	}
+	return later("%w", err)
+}
+
+// once logs a warning, and not again until a time.
+func (r *Runner) once(ctx context.Context, what string, until time.Time, words string, more ...any) {
+	if r.first(ctx, what, until) && r.Log != nil {
+		r.Log.Warn(words, more...)
+	}
+}
+
+// first reports whether something is done for the first time before a time, in all processes of this
+// agent.
+func (r *Runner) first(ctx context.Context, what string, until time.Time) bool {
+	path := filepath.Join(r.Dir, "once.json")
+	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	held, err := lock.Wait(waiting, path+".lock")
+	if err != nil {
+		return false
+	}
+	defer held.Close()
+	all := map[string]time.Time{}
+	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &all) != nil {
+		all = map[string]time.Time{}
+	}
+	now := r.now()
+	maps.DeleteFunc(all, func(_ string, t time.Time) bool { return !now.Before(t) || t.After(now.Add(49*time.Hour)) })
+	if _, done := all[what]; done {
+		return false
+	}
+	all[what] = until
+	b, err := json.Marshal(all)
+	return err == nil && os.WriteFile(path, append(b, '\n'), 0o600) == nil
+}
+
+// room checks an order against the limits that are known without a request.
+func (r *Runner) room(own string, m market) error {
+	names, err := r.orders()
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, name := range names {
+		if name == own {
+			continue
+		}
+		other, err := r.read(ordersDir, name)
+		if err != nil {
+			continue // just closed
+		}
+		if other.Instance != 0 && !other.awaits() || !other.Intent.IsZero() {
+			n++
+		}
+	}
+	if limit := r.Limits.Instances; limit > 0 && n >= limit {
+		return later("there are %d instances, as many as max_instances", n)
+	}
+	if limit := r.Limits.CreatesPerHour; limit > 0 && len(m.Creates) >= limit {
+		return later("%d instances were ordered within an hour, as many as max_creates_per_hour", limit)
+	}
+	return nil
+}
+
+// credit checks an order against the account's credit.
+func (r *Runner) credit(ctx context.Context) error {
+	account, err := r.API.Account(ctx, time.Time{})
+	if err != nil {
+		return err
+	}
+	if account.Credit < r.Limits.CreditFloor || account.Credit <= 0 {
+		return later("the account's credit is $%.2f, less than credit_floor", account.Credit)
+	}
+	return nil
+}
+
+// Candidate is an offer, with the bid that would be made.
+type Candidate struct {
+	vastai.Offer
+	bid float64 // dollars an hour; 0: the machine is not interruptible
+}
+
+// BidPrice returns what would be bid for the offer, in dollars an hour without the disk; 0: the
+// machine is not interruptible.
+func (c Candidate) BidPrice() float64 { return c.bid }
+
+// Searches returns the searches for a task: for machines that are not interruptible, and, if bids are
+// configured, also for those that are.
+func (r *Runner) Searches(w Wish) []vastai.Search {
+	s := vastai.Search{Filters: r.All(w), Disk: r.Disk}
+	if slices.ContainsFunc(s.Filters, func(c vastai.Condition) bool { return c.Test != nil }) {
+		s.Limit = searchRows // the market cannot check all conditions
+	}
+	out := []vastai.Search{s}
+	if r.Bid > 0 || r.Spot {
+		s.Bid = true
+		out = append(out, s)
+	}
+	return out
+}
+
+// searchRows is how many offers are requested where many will not be suitable; the market's own
+// default is 64. Its quota counts rows.
+const searchRows = 200
+
+// Find searches the market for offers that may be taken, the best first. Why says why the others are
+// not suitable. Odd is how many rows could not be read. A patient search accepts recent results.
+func (r *Runner) Find(
+	ctx context.Context, w Wish, avoided map[int64]time.Time, patient bool,
+) (good []Candidate, why string, odd int, err error) {
+	var found []vastai.Offer
+	for _, s := range r.Searches(w) {
+		f, err := r.API.Search(ctx, s, patient)
+		if err != nil {
+			return nil, "", 0, err
+		}
+		for k := range f.Offers {
+			f.Offers[k].Bid = s.Bid
+		}
+		found, odd = append(found, f.Offers...), odd+f.Odd
+	}
+	good, why = r.Choose(w, found, avoided)
+	return good, why, odd, nil
+}
+
+// offers returns the offers that may be taken, the best first.
+func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, error) {
+	good, why, odd, err := r.Find(ctx, w, m.Avoided, true)
+	if err != nil {
+		return nil, err
+	}
+	if odd > 0 {
+		r.once(ctx, "odd offers", r.now().Add(time.Hour), "some offers cannot be read, and are left out", "offers", odd)
+	}
+	if len(good) == 0 {
+		for _, s := range r.Searches(w) {
+			r.API.Idle(ctx, s)
+		}
+		return nil, later("no suitable offer: %s", why)
+	}
+	return good, nil
+}
+
+// spotMargin is the factor by which the minimum bid is exceeded: others bid as well.
+const spotMargin = 1.1
+
+// bidFor returns what is bid for an offer, in dollars an hour, and whether that is enough.
+func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
+	if r.Bid > 0 {
+		return r.Bid, r.Bid >= o.MinBid
+	}
+	return math.Ceil(o.MinBid*spotMargin*1e4) / 1e4, o.MinBid > 0
+}
+
+// Choose filters offers again and ranks them. Why says why the others are not suitable.
+func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
+	why = "no offer of the market passes the filters"
+	all := r.All(w)
+	for _, offer := range found {
+		c := Candidate{Offer: offer}
+		enough := true
+		if offer.Bid {
+			c.bid, enough = r.bidFor(offer)
+			c.Price += c.bid - offer.MinBid
+		}
+		_, bad := avoided[offer.Machine]
+		failing := all.Failing(offer)
+		cost := r.Estimate.Cost(c.Offer)
+		switch {
+		case bad:
+			why = fmt.Sprintf("machine %d had a fault", offer.Machine)
+		case failing != nil:
+			why = fmt.Sprintf("offers do not meet %q", failing.Text)
+		case !enough:
+			why = fmt.Sprintf("the least bid is $%.4f an hour, more than vast_api.bid", offer.MinBid)
+		case r.Limits.PricePerHour > 0 && c.Price > r.Limits.PricePerHour:
+			why = "offers cost more than max_price_per_hour"
+		case r.Limits.CostPerTask > 0 && cost > r.Limits.CostPerTask:
+			why = fmt.Sprintf("a task would cost %s, more than max_cost_per_task", dollars(cost))
+		case offer.Duration > 0 && offer.Duration < r.Limits.Runtime.Seconds():
+			why = "offers end before max_runtime"
+		default:
+			good = append(good, c)
+		}
+	}
+	slices.SortStableFunc(good, func(a, b Candidate) int { return r.Estimate.Compare(a.Offer, b.Offer) })
+	return good, why
+}
+
+// avoid avoids a machine for a while.
+func (r *Runner) avoid(ctx context.Context, machine int64) error {
+	if machine == 0 || r.Avoid == 0 {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		r.fail("a machine at fault is not avoided: other orders are being placed", strconv.FormatInt(machine, 10), err)
+		return nil // its instance still has to be destroyed
+	}
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	m, err := r.readMarket()
+	if err != nil {
+		return err
+	}
+	m.Avoided[machine] = r.now().Add(r.Avoid)
+	return r.writeMarket(m)
+}
+
+// Avoided returns the avoided machines, and until when they are.
+func (r *Runner) Avoided() (map[int64]time.Time, error) {
+	m, err := r.readMarket()
+	return m.Avoided, err
+}
+
+// destroy records and requests the destruction of an instance.
+func (r *Runner) destroy(ctx context.Context, o *order, id int64) error {
+	if err := r.journal(o, "destroy", id); err != nil {
+		return err
+	}
+	return r.API.Destroy(ctx, id)
+}
+
+// Preview returns what would be ordered for a task, with the names but not the values of its
+// variables.
+func (r *Runner) Preview(ctx context.Context, s runner.Submission) (p runner.Preview, err error) {
+	env, command, err := environment(s.Dir)
+	if err != nil {
+		return p, err
+	}
+	m, err := r.readMarket()
+	if err != nil {
+		return p, err
+	}
+	offers, err := r.offers(ctx, Wish{s.Label, s.Request.Find}, m)
+	if err != nil {
+		return p, err
+	}
+	best := offers[0]
+	price := dollars(best.Price) + " an hour"
+	if best.bid > 0 {
+		price += fmt.Sprintf(" with a bid of $%.4f", best.bid)
+	}
+	p.Text = fmt.Sprintf("offer: %d on machine %d, %s, %s\nexpected cost: %s\nimage: %s\nlabel: %s\ncommand: %s\nvariables: %s",
+		best.ID, best.Machine, task.Clean(best.GPU), price, dollars(r.Estimate.Cost(best.Offer)), task.Clean(s.Image),
+		r.label(s.Task, s.Attempt, 1), task.Clean(strings.Join(command, " ")), strings.Join(slices.Sorted(maps.Keys(env)), " "))
+	return p, nil
+}

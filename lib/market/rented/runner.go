@@ -1,0 +1,556 @@
+package rented
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/registry"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// Limits limit the cost.
+type Limits struct {
+	PricePerHour   float64 // dollars; each of these: 0 means no limit
+	CostPerTask    float64
+	Instances      int
+	CreatesPerHour int
+	CreditFloor    float64
+	Boot           time.Duration // from an order until its container runs
+	Runtime        time.Duration // of a task
+}
+
+// Checkpoints configures where checkpoints of tasks outlive their machines.
+type Checkpoints struct {
+	// Store is the address of a store, in which each task gets a place of its own. "": none.
+	Store string
+	// Load and Save are commands for the shell of the container, which copy a task's directory from
+	// the store and to it; "": the task does that itself.
+	Load, Save string
+	Interval   time.Duration // between two saves
+}
+
+// Runner runs tasks on rented machines.
+type Runner struct {
+	API     *vastai.Governor
+	Dir     string // where orders and the journal are
+	Agent   string // the name of the agent, in the labels of its instances
+	Filters vastai.Filters
+	// Finds are additional filters for tasks, by patterns of slugs; the longest matching pattern
+	// counts.
+	Finds map[string]vastai.Filters
+	// Translate converts a resource request of a task into filters.
+	Translate func(find string) (vastai.Filters, error)
+	Estimate  vastai.Estimate
+	Limits    Limits
+	Disk      float64 // GB
+	// Bid is what is bid for interruptible machines, in dollars an hour; with Spot, it is a little
+	// more than the minimum. Without both, no interruptible machine is rented.
+	Bid  float64
+	Spot bool
+	// Retries is how often a task is started again after its machine was lost.
+	Retries     int
+	Checkpoints Checkpoints
+	// BillInterval is how often the market is asked what it has billed; 0: never.
+	BillInterval time.Duration
+	Login        string // for private images
+	ExtraEnv     map[string]string
+	// Commands are for images whose tasks have no command: patterns of slugs, and commands.
+	Commands map[string]string
+	// Images returns what an image runs by itself and which programs it has, given what was seen in
+	// it before; nil: unknown, and the container finds out.
+	Images      func(ctx context.Context, name string, known registry.Contents) (registry.Image, error)
+	Switch      Switch
+	Avoid       time.Duration // how long a machine is avoided after a fault
+	Settle      time.Duration // how long a new instance may be missing from lists
+	LogInterval time.Duration
+	LogTime     time.Duration // longest wait for one log; default: 30 s
+	StopWait    time.Duration
+	Log         *slog.Logger
+	Now         func() time.Time
+
+	odd int
+}
+
+// maxTries is on how many machines a task is tried.
+const maxTries = 4
+
+// Name is "vast".
+func (r *Runner) Name() string { return "vast" }
+
+func (r *Runner) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return clock.Now()
+}
+
+func (r *Runner) prepare() error {
+	for _, d := range []string{ordersDir, doneDir} {
+		if err := os.MkdirAll(filepath.Join(r.Dir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Kept returns the variables of instances that must be known even in lists of other tools.
+func Kept() []string { return []string{nonceEnv, graceEnv, endEnv} }
+
+// Wish decides which machines suit a task: its slug, for which the configuration may have a request,
+// or a request of its own, which replaces that.
+type Wish struct{ Slug, Find string }
+
+// All returns the filters of a search for a task, with disk and price.
+func (r *Runner) All(w Wish) vastai.Filters {
+	all := r.Filters
+	var own vastai.Filters
+	best := ""
+	for _, pattern := range slices.Sorted(maps.Keys(r.Finds)) {
+		ok, err := path.Match(pattern, w.Slug)
+		if err == nil && ok && (best == "" || pattern == w.Slug || best != w.Slug && len(pattern) > len(best)) {
+			own, best = r.Finds[pattern], pattern
+		}
+	}
+	if w.Find != "" {
+		var err error
+		if own, err = r.Translate(w.Find); err != nil { // it was refused when the order was begun
+			own = vastai.Filters{{Field: "id", Text: err.Error(), Test: func(any) bool { return false }}}
+		}
+	}
+	all = slices.Concat(all, own).Complete()
+	if r.Disk > 0 {
+		all = append(all, vastai.Condition{Field: "disk_space", Op: "gte", Value: r.Disk, Text: fmt.Sprintf("disk %v", r.Disk)})
+	}
+	if r.Limits.PricePerHour > 0 {
+		all = append(all, vastai.Condition{
+			Field: "dph_total", Op: "lte", Value: r.Limits.PricePerHour,
+			Text: fmt.Sprintf("max_price_per_hour %v", r.Limits.PricePerHour),
+		})
+	}
+	return all
+}
+
+// Check requests the account, has the market check the filters, and finds out which permissions the
+// key has.
+func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
+	if err := r.prepare(); err != nil {
+		return found, err
+	}
+	account, err := r.API.Account(ctx, r.now())
+	if vastai.LacksPermission(err) {
+		return found, scoped(err, "user_read") // the key is known, but lacks the permission
+	}
+	if err != nil {
+		return found, err
+	}
+	limited := r.Searches(Wish{})[0]
+	limited.Limit = 1
+	offers, err := r.API.Search(ctx, limited, false)
+	if errors.Is(err, vastai.ErrInvalid) {
+		return found, fault.Errorf(fault.Usage, "vast_api.offer_filters: the market rejects them: %w", err)
+	}
+	if err != nil {
+		return found, scoped(err, "misc")
+	}
+	if found.Warnings, err = r.warnings(ctx, offers.Offers); err != nil {
+		return found, err
+	}
+	if err := r.scopes(ctx); err != nil {
+		return found, err
+	}
+	if warning := r.billing(ctx); warning != "" {
+		found.Warnings = append(found.Warnings, warning)
+	}
+	found.Detail = fmt.Sprintf("account %d by %s, credit $%.2f", account.ID, r.API.Name(), account.Credit)
+	if account.Credit < r.Limits.CreditFloor {
+		found.Detail += fmt.Sprintf(", less than credit_floor $%.2f: nothing will be ordered", r.Limits.CreditFloor)
+	}
+	return found, nil
+}
+
+// Can run images on other machines, which costs money.
+func (r *Runner) Can() runner.Abilities { return runner.Abilities{Remote: r, Price: r} }
+
+// scopes finds out whether the key has the permissions that the agent needs: it lists instances, and
+// destroys one that cannot exist.
+func (r *Runner) scopes(ctx context.Context) error {
+	if _, err := r.API.List(ctx, r.now()); err != nil {
+		return scoped(err, "instance_read")
+	}
+	if err := r.API.Destroy(ctx, 0); errors.Is(err, vastai.ErrAuth) {
+		return scoped(err, "instance_write")
+	}
+	return nil
+}
+
+// billing returns a warning if charges are to be read and cannot be.
+func (r *Runner) billing(ctx context.Context) string {
+	if r.BillInterval == 0 {
+		return ""
+	}
+	now := r.now()
+	if _, err := r.API.Charges(ctx, now.Add(-24*time.Hour), now, now, 1); err != nil && !errors.Is(err, vastai.ErrMore) {
+		return "vast_api: the market's charges cannot be read (" + err.Error() +
+			"): give the key the permission billing_read, or set bill_interval: 0; costs stay estimates until then"
+	}
+	return ""
+}
+
+// scoped names the permission that an otherwise valid key may lack.
+func scoped(err error, permission string) error {
+	if !errors.Is(err, vastai.ErrAuth) {
+		return err
+	}
+	return fault.Hint(err, permissionHint(permission))
+}
+
+func permissionHint(permission string) string {
+	return "give the key the permission " + permission +
+		"; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
+}
+
+// reserved are variables that the market sets itself, or that have a meaning there.
+var reserved = []string{
+	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY",
+	"SSH_PUBLIC_KEY", "JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL",
+	"OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
+	labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
+}
+
+// Place returns what a task needs on a rented machine: what a container of this machine would have,
+// and what makes its worker download what the agent cannot place there.
+func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error) {
+	if t.Image == "" {
+		return nil, nil, errors.New("the task has no image, and rented machines run only images; set one with ponos-submit --image")
+	}
+	if command, err = r.command(ctx, t); err != nil {
+		return nil, nil, err
+	}
+	if err := r.equipped(ctx, t.Image); err != nil {
+		return nil, nil, err
+	}
+	env = maps.Clone(t.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, r.ExtraEnv)
+	for _, name := range reserved {
+		delete(env, name)
+	}
+	parents := map[string]string{}
+	for _, p := range t.Parents {
+		slug := p.Slug
+		if slug == "" {
+			slug = string(p.ID)
+		}
+		parents[string(p.ID)] = slug
+	}
+	b, err := json.Marshal(parents) // sorted, and without spaces
+	if err != nil {
+		return nil, nil, err
+	}
+	env["PONOS_TASK"], env["PONOS_DATA"] = string(t.ID), "/data"
+	env["TASK_BOOTSTRAP"], env["TASK_PARENTS"] = "true", string(b)
+	if c := r.Checkpoints; c.Store != "" {
+		// It does not change with the machine.
+		env[storeEnv], env[checkpointsEnv] = strings.TrimSuffix(c.Store, "/")+"/"+string(t.ID), checkpointsDir
+		if c.Save != "" {
+			// In parentheses, as the vastai program strips quotes off the end of a variable.
+			env[loadEnv], env[saveEnv], env[intervalEnv] = "( "+c.Load+" )", "( "+c.Save+" )", strconv.Itoa(int(c.Interval.Seconds()))
+		}
+	}
+	if env["ARKINDEX_MODEL_VERSION"] != "" && env["ARKINDEX_MODEL_DIR"] == "" {
+		env["ARKINDEX_MODEL_DIR"] = "/data/extra_files" // otherwise the worker does not download it
+	}
+	if limit := r.runtime(t.TTL); limit > 0 {
+		env[limitEnv] = strconv.Itoa(int(limit.Seconds()))
+	}
+	o := vastai.Order{Image: t.Image, Env: env, Entrypoint: "/bin/sh", Args: arguments(command), Disk: max(r.Disk, vastai.MinDisk)}
+	return env, command, o.Check()
+}
+
+// command returns what a task's container runs. The wrapper replaces the entrypoint of the image, so
+// that must be known.
+func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
+	if len(t.Command) == 0 {
+		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
+			if ok, err := path.Match(pattern, t.Slug); err != nil || !ok {
+				continue
+			}
+			command, err := task.SplitCommand(r.Commands[pattern])
+			if err != nil {
+				return nil, fmt.Errorf("vast_api.commands: %s: %w", pattern, err)
+			}
+			return command, nil
+		}
+	}
+	if r.Images == nil {
+		if len(t.Command) == 0 {
+			return nil, errors.New("the task has no command, and image_lookup is off; set vast_api.commands or image_lookup")
+		}
+		return t.Command, nil
+	}
+	image, err := r.image(ctx, t.Image)
+	switch {
+	case errors.Is(err, registry.ErrRefused):
+		return nil, err
+	case err != nil:
+		return nil, later("image %s: %w (set image_lookup: false to skip this)", task.Clean(t.Image), err)
+	}
+	command := image.Argv(t.Command)
+	if len(command) == 0 {
+		return nil, fmt.Errorf("neither the task nor its image %s has a command", task.Clean(t.Image))
+	}
+	return command, nil
+}
+
+func (r *Runner) runtime(ttl time.Duration) time.Duration {
+	if limit := r.Limits.Runtime; limit > 0 && (ttl == 0 || limit < ttl) {
+		return limit
+	}
+	return ttl
+}
+
+// Start orders an instance for a task, unless it has one.
+func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
+	if err := r.prepare(); err != nil {
+		return runner.Job{}, err
+	}
+	name := string(s.Task) + "." + strconv.Itoa(s.Attempt)
+	held, err := r.hold(name, 30*time.Second)
+	if errors.Is(err, lock.ErrHeld) {
+		return runner.Job{}, fmt.Errorf("%w: another process works on its order", runner.ErrLater)
+	}
+	if err != nil {
+		return runner.Job{}, err
+	}
+	defer held.Close()
+	o, err := r.read(ordersDir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if o, err = r.read(doneDir, name); err == nil { // it has ended, and the agent's record was lost
+			return r.state(o, true), nil
+		}
+		return r.begin(ctx, s)
+	}
+	if err != nil {
+		return runner.Job{}, err
+	}
+	o.describe(s)
+	if o.Instance != 0 || o.End != nil {
+		return r.state(o, true), r.save(o)
+	}
+	adopted, err := r.findInstance(ctx, o)
+	if err != nil {
+		return runner.Job{}, err
+	}
+	if adopted {
+		return r.state(o, true), nil
+	}
+	if err := r.place(ctx, o); err != nil {
+		return runner.Job{}, err
+	}
+	return r.state(o, false), nil
+}
+
+func (o *order) describe(s runner.Submission) {
+	o.Slug, o.Dir, o.Image, o.Find, o.Rebuilt = s.Label, s.Dir, s.Image, s.Request.Find, false
+}
+
+func (o *order) wish() Wish { return Wish{o.Slug, o.Find} }
+
+// begin orders an instance for an attempt that the journal does not know. It may have known it before
+// it was lost, so all instances are listed: the market cannot filter by the beginning of a label.
+func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, error) {
+	o := &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
+	o.describe(s)
+	if o.Find != "" {
+		if _, err := r.Translate(o.Find); err != nil {
+			return runner.Job{}, fmt.Errorf("%w: the request: %w", runner.ErrRefused, err)
+		}
+	}
+	// Output of earlier attempts is kept.
+	if info, err := os.Stat(filepath.Join(s.Dir, runner.Output)); err == nil && len(s.Before) > 0 {
+		o.LogFrom = info.Size()
+	}
+	m, err := r.readMarket()
+	if err != nil {
+		return runner.Job{}, err
+	}
+	if err := r.room(o.name(), m); err != nil {
+		return runner.Job{}, err
+	}
+	list, err := r.API.List(ctx, r.now().Add(-2*r.API.Unit))
+	if err != nil {
+		return runner.Job{}, r.ordering(ctx, err)
+	}
+	if old, err := r.old(); err != nil {
+		return runner.Job{}, err
+	} else if old { // the journal is too old to lack an order
+		o.Nameless = list.Nameless()
+	}
+	if r.hides(list, o) {
+		return runner.Job{}, hidden(list)
+	}
+	var own []vastai.Instance
+	for _, i := range list.Instances {
+		l, ok := ParseLabel(i.Label)
+		if !ok || l.Agent != r.Agent || l.Task != s.Task {
+			continue
+		}
+		other := &order{Task: l.Task, Attempt: l.Attempt}
+		if l.Attempt == s.Attempt {
+			own = append(own, i)
+		} else if !slices.Contains(s.Before, r.job(other)) && !r.over(other.name()) {
+			return runner.Job{}, later("attempt %d of the task has instance %d, which the next turn takes over", l.Attempt, i.ID)
+		}
+	}
+	if len(own) > 0 {
+		r.choose(o, own)
+		err = r.created(o, "order found")
+		return r.state(o, true), err
+	}
+	if o.Nonce, err = r.newNonce(); err != nil {
+		return runner.Job{}, err
+	}
+	if err := r.place(ctx, o); err != nil {
+		return runner.Job{}, err
+	}
+	return r.state(o, false), nil
+}
+
+func hidden(list vastai.Listing) error {
+	return later("%d rows of the list of instances cannot be read, and one may be the instance of this task", list.Odd)
+}
+
+// youth is how old a journal may be to lack what was ordered before it was lost.
+const youth = time.Hour
+
+// old reports whether the journal is older than that.
+func (r *Runner) old() (bool, error) {
+	if _, err := r.mark(); err != nil {
+		return false, err
+	}
+	info, err := os.Stat(filepath.Join(r.Dir, markFile))
+	return err == nil && r.now().Sub(clock.Modified(info)) > youth, err
+}
+
+// over reports whether an attempt has ended according to the journal.
+func (r *Runner) over(name string) bool {
+	if o, err := r.read(ordersDir, name); err == nil {
+		return o.End != nil
+	}
+	_, err := r.read(doneDir, name)
+	return err == nil
+}
+
+// findInstance finds the instance of an order whose outcome is unknown. If there is none, it gives
+// the order another label.
+func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err error) {
+	if o.Intent.IsZero() {
+		return false, nil // nothing was ordered with this label
+	}
+	// List all: an ended task has appended its end to the label. A list from the time of the order
+	// proves nothing if the order was still on its way.
+	list, err := r.API.List(ctx, latest(o.Intent, r.now().Add(-2*r.API.Unit/5)))
+	if err != nil {
+		return false, r.ordering(ctx, err)
+	}
+	if rows := r.fresh(o, list.Instances); len(rows) > 0 {
+		r.choose(o, rows)
+		return true, r.created(o, "order found")
+	}
+	if r.hides(list, o) {
+		return false, hidden(list)
+	}
+	if list.At.After(o.MissedAt) {
+		o.Misses, o.MissedAt = o.Misses+1, list.At
+	}
+	if list.At.Sub(o.asked()) < r.Settle || o.Misses < 2 {
+		if err := r.save(o); err != nil {
+			return false, err
+		}
+		return false, fmt.Errorf("%w: it is not known yet whether an order has gone through", runner.ErrLater)
+	}
+	// If it appears later, its label shows that it is not needed.
+	o.Number++
+	o.Intent, o.Misses, o.MissedAt, o.Unanswered = time.Time{}, 0, time.Time{}, true
+	return false, r.save(o)
+}
+
+// choose makes one of several instances that of the order; the others are to be destroyed.
+func (r *Runner) choose(o *order, list []vastai.Instance) {
+	slices.SortFunc(list, func(a, b vastai.Instance) int { return int(a.ID - b.ID) })
+	o.take(list[0], r.now())
+	if l, ok := ParseLabel(list[0].Label); ok {
+		o.Number = l.Number
+	}
+	for _, i := range list[1:] {
+		o.doom(i.ID)
+	}
+}
+
+func (r *Runner) say(what string, o *order, more ...any) {
+	if r.Log != nil {
+		about := []any{
+			"task", o.Task, "attempt", o.Attempt, "instance", o.Instance, "machine", o.Machine, "price", dollars(o.Price),
+		}
+		r.Log.Info(what, append(about, more...)...)
+	}
+}
+
+// state returns the job of an order.
+func (r *Runner) state(o *order, adopted bool) runner.Job {
+	job := runner.Job{
+		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted,
+		Submitted: o.Created, Restarts: max(0, o.Tries-1),
+	}
+	switch {
+	case o.End != nil:
+		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Cost = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.End.Cost
+	case !o.Odd.IsZero() && !o.Ran.IsZero():
+		job.State, job.Unknown = task.Running, true
+	case !o.Ran.IsZero():
+		job.State, job.Reason = task.Running, ""
+	}
+	return job
+}
+
+// environment reads the result of Place from the task's directory.
+func environment(dir string) (env map[string]string, command []string, err error) {
+	words := func(name string) ([]string, error) {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		text := strings.TrimSuffix(string(b), "\x00")
+		if err != nil || text == "" && len(b) == 0 {
+			return nil, err
+		}
+		return strings.Split(text, "\x00"), nil
+	}
+	variables, err := words(runner.EnvFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	env = map[string]string{}
+	for _, v := range variables {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	command, err = words(runner.CommandFile)
+	return env, command, err
+}

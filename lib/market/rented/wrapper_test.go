@@ -1,0 +1,145 @@
+package rented
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/testscripts/executable"
+	"github.com/ponos-tools/ponos/testscripts/needs"
+)
+
+func lines(s string) [][]byte { return slices.Collect(bytes.Lines([]byte(s))) }
+
+func TestMerge(t *testing.T) {
+	for _, c := range []struct{ known, shown, want string }{
+		{"", "a\nb\n", "a\nb\n"},
+		{"a\nb\n", "a\nb\nc\n", "c\n"},
+		{"a\nb\nc\n", "b\nc\nd\n", "d\n"},
+		{"a\nb\nc\n", "a\nb\n", ""}, // an older snapshot
+		{"a\nb\nc\n", "a\nb\nc\n", ""},
+		{"a\nlong line\nc\n", "ne\nc\nd\n", "d\n"}, // its first line is cut
+		{"a\nb\n", "x\ny\n", "[some lines are missing here]\nx\ny\n"},
+		{"a\n", "", ""},
+	} {
+		if got := string(bytes.Join(merge(lines(c.known), lines(c.shown)), nil)); got != c.want {
+			t.Errorf("merge(%q, %q) = %q; want %q", c.known, c.shown, got, c.want)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	text := "one\nPONOS-EXIT other 0\n\nPONOS-EXIT n1 3\n"
+	got, said := split([]byte(text), "n1")
+	if string(bytes.Join(got, nil)) != "one\nPONOS-EXIT other 0\n" || said == nil || said.code != 3 {
+		t.Errorf("%q, %+v", got, said)
+	}
+	if _, said := split([]byte("PONOS-EXIT n1 lost\n"), "n1"); said == nil || said.word != "lost" {
+		t.Errorf("%+v", said)
+	}
+	for _, bad := range []string{"PONOS-EXIT n1 999\n", "PONOS-EXIT n1 \n", "x PONOS-EXIT n1 0\n", "PONOS-EXIT  0\n"} {
+		if _, said := split([]byte(bad), "n1"); said != nil {
+			t.Errorf("%q: %+v", bad, said)
+		}
+	}
+}
+
+func TestWrapperLeavesRoomForACommand(t *testing.T) {
+	if len(wrapper) > vastai.MaxArgs-1500 {
+		t.Errorf("the wrapper has %d bytes of %d", len(wrapper), vastai.MaxArgs)
+	}
+}
+
+func TestParseLabel(t *testing.T) {
+	r := &Runner{Agent: "a1"}
+	for _, number := range []int{1, 2, 13} {
+		for _, end := range []string{"", "0", "255", "late", "lost", "nowhere", "unarmed", "unloaded"} {
+			label := r.label("t-1", 4, number)
+			if end != "" {
+				label += endMark + end
+			}
+			if l, ok := ParseLabel(label); !ok || l != (Label{"a1", "t-1", 4, number, end}) {
+				t.Errorf("%s: %+v, %v", label, l, ok)
+			}
+			if i := (vastai.Instance{Label: label}); !bears(i, r.label("t-1", 4, number)) || bears(i, r.label("t-1", 4, number+1)) {
+				t.Errorf("%s: whose is it?", label)
+			}
+		}
+	}
+	for _, bad := range []string{"", "x", "ponos:a:b", "ponos::t:1", "ponos:a:../x:1", "ponos:a:t:0", "ponos:a:t:1.0", "ponos:a:t:1:2", "other:a:t:1", "ponos:a:t:1:end=", "ponos:a:t:1:end=256", "ponos:a:t:1:end=-1", "ponos:a:t:1:end=07", "ponos:a:t:1:end=0:end=0", ":end=0"} {
+		if _, ok := ParseLabel(bad); ok {
+			t.Errorf("%q is no label", bad)
+		}
+	}
+}
+
+func FuzzMerge(f *testing.F) {
+	f.Add("a\nb\n", "b\nc\n")
+	f.Fuzz(func(t *testing.T, known, shown string) {
+		k, s := lines(known), lines(shown)
+		more := merge(k, s)
+		if len(s) > 0 && len(k) > 0 && !strings.HasSuffix(string(bytes.Join(append(slices.Clone(k), more...), nil)), string(s[len(s)-1])) && !contains(k, s[min(1, len(s)):]) && !contains(k, s) {
+			t.Errorf("%q and %q: %q", known, shown, more)
+		}
+		if again := merge(append(slices.Clone(k), more...), s); len(k) > 0 && len(again) > 0 && string(again[0]) != "[some lines are missing here]\n" && !bytes.Equal(bytes.Join(more, nil), nil) && contains(append(slices.Clone(k), more...), s) {
+			t.Errorf("read twice, %q is added", again)
+		}
+	})
+}
+
+// A container that could not write its label for a grace tries again before it destroys the
+// instance: the log goes with it.
+func TestLastWord(t *testing.T) {
+	needs.OneOf(t, "curl", "python3")
+	var mu sync.Mutex
+	var asked []string
+	stops, over := 0, make(chan struct{})
+	market := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		b, _ := io.ReadAll(q.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(string(b), "stopped") {
+			stops++
+		}
+		switch {
+		case q.Method == http.MethodGet:
+		case stops < 3 || strings.Contains(string(b), "stopped"):
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			if asked = append(asked, q.Method+" "+string(b)); len(asked) == 2 {
+				close(over)
+			}
+		}
+	}))
+	defer market.Close()
+	dir := t.TempDir()
+	sleep := "#!/bin/sh\ncase $1 in 60) exec /bin/sleep 60; esac\nexec /bin/sleep 0.05\n"
+	executable.Write(t, filepath.Join(dir, "sleep"), sleep)
+	c := exec.CommandContext(t.Context(), "/bin/sh", arguments([]string{"sh", "-c", "exit 3"})...)
+	c.Env = append(c.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir, "VAST_URL="+market.URL, "no_proxy=*", "CONTAINER_ID=7", "CONTAINER_API_KEY=k",
+		nonceEnv+"=n1", labelEnv+"=L", graceEnv+"=5", limitEnv+"=60", endEnv+"=destroy")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-over:
+	case <-time.After(time.Minute):
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked) < 2 || asked[0] != `PUT {"label":"L:end=3"}` || asked[1] != "DELETE {}" {
+		t.Errorf("%q", asked)
+	}
+}
