@@ -13,13 +13,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
-	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // Agent is one agent between a queue and a runner.

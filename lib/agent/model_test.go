@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
+	slurmrunner "github.com/ponos-tools/ponos/lib/agent/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // overQueue knows that a task is completed, and tells so to those who ask for its state.

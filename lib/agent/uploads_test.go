@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/lib/transfer"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/queue/arkindex"
+	"github.com/ponos-tools/ponos/lib/agent/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
 )

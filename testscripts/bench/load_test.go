@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
-	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // maxMemory is what an agent may take, however many tasks run.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/agent/config"
 )
 
 // keys lists the keys of a part of the configuration, with dots.

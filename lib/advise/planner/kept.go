@@ -17,7 +17,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
-	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/agent/config"
 )
 
 // Told is a forecast of a job's start, and its outcome.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/queue/spool"
-	"github.com/ponos-tools/ponos/lib/tasklist"
 )
 
 // artifacts makes a directory with a link for each task that has artifacts, by its name, and

@@ -15,13 +15,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/agent/assembly"
+	"github.com/ponos-tools/ponos/lib/agent/guard"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/unit"
-	"github.com/ponos-tools/ponos/lib/guard"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 

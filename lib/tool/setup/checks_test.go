@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/config"
 )
 
 // programsOf answers for programs.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/queue/spool"
 )
 
 func TestCommitOf(t *testing.T) {

@@ -14,10 +14,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/queue/spool"
-	"github.com/ponos-tools/ponos/lib/sweep"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/queue/spool"
-	"github.com/ponos-tools/ponos/lib/sweep"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 

@@ -10,15 +10,15 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/shell"
-	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/queue"
-	"github.com/ponos-tools/ponos/lib/tasklist"
 )
 
 // unattended is how long a task is waited for before a warning says that no agent takes

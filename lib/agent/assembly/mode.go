@@ -1,0 +1,91 @@
+package assembly
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/runner/local"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/market/rented"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// A mode is where the tasks of an agent run. Each builds itself.
+type mode interface {
+	// place returns where the agent's jobs can be found: on this host, or in all of a cluster.
+	place(ctx context.Context, p *System, host string) (string, error)
+	// open builds the runner, once the state directory exists.
+	open(ctx context.Context, p *System, o Options) (runner.Runner, error)
+	// can returns what the mode can do. The instances are known when it is open.
+	can() abilities
+}
+
+// abilities are what only some modes can do; nil: this one cannot.
+type abilities struct {
+	// check reports problems with the needs of a task that is to be submitted.
+	check func(context.Context, runner.Needs) error
+	// try asks whether a job would be accepted, and returns its options.
+	try func(context.Context, runner.Needs) (sbatch.Options, error)
+	// refused and hopeless return why a job would be refused, or never start; "" if it is unknown.
+	refused, hopeless func(context.Context, runner.Needs) string
+	daemon            *daemon // the agent as a job
+	instances         *rented.Runner
+	otherGPUs         bool          // tasks may get GPUs that are not of this machine
+	askInterval       time.Duration // see agent.Agent
+}
+
+// modeOf returns the mode of a configuration.
+func modeOf(c config.Config) mode {
+	switch c.Mode {
+	case "slurm":
+		return newSlurmMode(c)
+	case "vast":
+		return &vastMode{config: c}
+	}
+	return localMode{c}
+}
+
+// localMode runs tasks on this machine.
+type localMode struct{ config config.Config }
+
+func (m localMode) place(_ context.Context, _ *System, host string) (string, error) { return host, nil }
+
+func (m localMode) can() abilities {
+	return abilities{check: func(_ context.Context, n runner.Needs) error {
+		return fault.Wrap(fault.Failed, local.Check(n, machine(m.config)))
+	}}
+}
+
+func (m localMode) open(_ context.Context, _ *System, _ Options) (runner.Runner, error) {
+	c := m.config
+	worker, err := command.Sibling("ponos-worker")
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(c.StateDir(), "local")
+	return &local.Runner{
+		Dir: dir, MaxJobs: c.Local.MaxJobs, Has: machine(c), StopWait: time.Duration(c.Local.StopWait),
+		Worker: append(worker, "local", "--jobs", strconv.Itoa(c.Local.MaxJobs), dir),
+	}, nil
+}
+
+// machine returns what this machine has for jobs; the configuration takes precedence.
+func machine(c config.Config) local.Resources {
+	r := local.Machine()
+	if c.Local.CPUs > 0 {
+		r.CPUs = c.Local.CPUs
+	}
+	if c.Local.GPUs > 0 {
+		r.GPUs = c.Local.GPUs
+	}
+	if size, err := unit.Size(c.Local.Memory); err == nil && size > 0 {
+		r.Memory = size
+	}
+	return r
+}

@@ -1,0 +1,119 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/advise/verdict"
+	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
+	slurmrunner "github.com/ponos-tools/ponos/lib/agent/runner/slurm"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// slurmMode runs tasks as jobs of a cluster.
+type slurmMode struct {
+	config   config.Config
+	client   *slurm.Client
+	runner   *slurmrunner.Runner
+	refusals sync.Map // answers of refused, by options of sbatch
+}
+
+func newSlurmMode(c config.Config) *slurmMode {
+	client := &slurm.Client{}
+	return &slurmMode{config: c, client: client, runner: slurmrunner.New(client, c.Slurm, Find)}
+}
+
+func (m *slurmMode) can() abilities {
+	a := abilities{check: m.check, try: m.runner.Try, refused: m.refused, hopeless: m.hopeless, otherGPUs: len(m.config.Slurm.GPU) > 0}
+	if len(m.config.Slurm.Daemon) > 0 {
+		a.daemon = &daemon{m.client}
+	}
+	return a
+}
+
+func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner, error) {
+	worker, err := command.Sibling("ponos-worker")
+	if err == nil { // otherwise it is reported when a pilot job is to be submitted
+		worker = append(worker, "pilot")
+	}
+	state := m.config.StateDir()
+	m.runner.Pack(slurmrunner.Packing{
+		On: o.Pack, State: p.state, Worker: worker,
+		Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")},
+	})
+	return m.runner, nil
+}
+
+// refused queries the cluster once for equal options.
+func (m *slurmMode) refused(ctx context.Context, n runner.Needs) string {
+	options, err := m.runner.Options(ctx, n)
+	if err != nil {
+		return err.Error()
+	}
+	refused := sync.OnceValue(func() string { return verdict.Refused(ctx, options) })
+	once, _ := m.refusals.LoadOrStore(strings.Join(options.Args(), "\x00"), refused)
+	return once.(func() string)() //nolint:forcetypeassert // nothing else is stored
+}
+
+func (m *slurmMode) hopeless(ctx context.Context, n runner.Needs) string {
+	options, err := m.runner.Options(ctx, n)
+	if err != nil {
+		return "" // ponos-start reports it
+	}
+	return verdict.Hopeless(ctx, options)
+}
+
+// askTime limits the queries about a task that is to be submitted.
+const askTime = 10 * time.Second
+
+func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	options, err := m.runner.Options(ctx, n)
+	switch kind := fault.KindOf(err); {
+	case err == nil:
+	case kind == fault.Usage, kind == fault.Failed:
+		return err
+	default:
+		return nil // the agent asks again, and waits as long as necessary
+	}
+	if why := verdict.Hopeless(ctx, options); why != "" {
+		return fault.Errorf(fault.Failed, "%s (the options are %s)", why, options)
+	}
+	// Sbatch also checks what the model does not know, such as names and values of options.
+	if _, err := m.runner.Try(ctx, n); errors.Is(err, runner.ErrRefused) {
+		return fault.Wrap(fault.Failed, err)
+	}
+	return nil
+}
+
+// place returns the name of the cluster. A host stays in its cluster, so the controller is queried
+// once and not at each turn.
+func (m *slurmMode) place(ctx context.Context, p *System, host string) (string, error) {
+	path := filepath.Join(p.Config.StateDir(), "cluster")
+	asked := host + " " + os.Getenv("SLURM_CONF") + " "
+	if b, err := os.ReadFile(path); err == nil {
+		if name, ok := strings.CutPrefix(string(b), asked); ok && strings.HasSuffix(name, "\n") {
+			return strings.TrimSuffix(name, "\n"), nil
+		}
+	}
+	config, err := m.client.Config(ctx)
+	if err != nil {
+		return "", err
+	}
+	name := config.Get("ClusterName")
+	// Without the file, the next tool queries again.
+	_ = renameio.WriteFile(path, []byte(asked+name+"\n"), 0o600, renameio.WithTempDir(p.Config.StateDir()))
+	return name, nil
+}

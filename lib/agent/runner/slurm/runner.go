@@ -1,0 +1,565 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// Runner runs tasks on a Slurm cluster.
+type Runner struct {
+	client   *slurm.Client
+	uid      int
+	stopWait time.Duration
+	now      func() time.Time
+	listing  listing
+	options  *options
+	arrays   arrays
+	packs    *packs // nil: none
+}
+
+// New returns a runner for the jobs of this user.
+func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
+	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
+	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) {
+		rows, _, err := r.queue(ctx)
+		return rows, err
+	}
+	r.arrays.off = !c.Arrays
+	r.options = &options{client: client, config: c, find: find, now: r.now, uid: r.uid}
+	return r
+}
+
+// Name is "slurm".
+func (r *Runner) Name() string { return "slurm" }
+
+// Check reports whether Slurm's controller answers.
+func (r *Runner) Check(ctx context.Context) (runner.Checked, error) {
+	return runner.Checked{}, r.client.Ping(ctx)
+}
+
+// Can cancel jobs without waiting, find past jobs, and, if arrays or pilots are configured, start
+// tasks together.
+func (r *Runner) Can() runner.Abilities {
+	can := runner.Abilities{Trim: r, Past: r}
+	if r.options.config.Arrays || r.packs != nil && r.packs.On {
+		can.Batch = r
+	}
+	return can
+}
+
+// taskOf returns the task whose job a comment marks.
+func taskOf(comment string) (task.ID, bool) {
+	ids := task.Marked(comment)
+	if len(ids) != 1 {
+		return "", false
+	}
+	return ids[0], true
+}
+
+// Jobs runs squeue once, and sacct at most twice: for the ends of jobs, and for the limits of jobs
+// that have failed and may be tried again.
+func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
+	var rows []slurm.Job
+	var arrays map[string]string
+	var err error
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		rows, arrays, err = r.queue(ctx)
+	}()
+	known, knownErr := remembered()
+	all := make([]evidence, len(known), len(known)+16)
+	byTask := make(map[task.ID]int, len(known))
+	for i, ref := range known {
+		all[i].ref = ref
+		byTask[ref.Task] = i
+	}
+	<-asked
+	var places map[string]pack.Place // read before owners and journals: what leaves it meanwhile has written those
+	if r.packs != nil && err == nil {
+		places, err = r.packs.Dir.Places()
+	}
+	if err = errors.Join(err, knownErr); err != nil {
+		return nil, err
+	}
+	now := r.now()
+	others := map[task.ID]*slurm.Job{} // of tasks that are not known
+	var order []task.ID
+	more := map[int][]*slurm.Job{} // of tasks that are known by another job
+	for i := range rows {
+		row := &rows[i]
+		id, ok := taskOf(row.Comment)
+		if !ok {
+			continue
+		}
+		if at, ok := byTask[id]; ok {
+			if known[at].Job == row.Number() {
+				all[at].queue = row
+			} else {
+				more[at] = append(more[at], row)
+			}
+			continue
+		}
+		other := others[id]
+		if other == nil {
+			order = append(order, id)
+		}
+		if other == nil || better(row, other) {
+			others[id] = row
+		}
+	}
+	for i := range all {
+		if all[i].queue == nil || len(more[i]) > 0 {
+			// If the owner cannot be read, the recorded job counts.
+			if owner, err := runner.ReadOwner(all[i].ref.Dir, all[i].ref.Attempt); err == nil {
+				submitted := all[i].ref.Submitted
+				if all[i].choose(more[i], owner); pack.IsJob(all[i].ref.Job) {
+					all[i].ref.Submitted = submitted
+				}
+			}
+		}
+	}
+	for _, id := range order {
+		row := others[id]
+		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.Number(), Submitted: slurm.Time(row.Submit)}, queue: row})
+	}
+	if r.packs != nil {
+		if all, err = r.packedJobs(ctx, all, rows, places); err != nil {
+			return nil, err
+		}
+	}
+	for i := range all {
+		all[i].now = now
+	}
+
+	if err := r.account(ctx, all, arrays); err != nil {
+		return nil, err
+	}
+	jobs := make([]runner.Job, len(all))
+	for i := range all {
+		jobs[i] = all[i].judge()
+	}
+	return jobs, r.had(ctx, all, jobs)
+}
+
+// choose decides which of a task's jobs counts, given those that squeue shows beside the recorded
+// one: the owner, even if another one was recorded; without an owner, a job that is alive.
+func (e *evidence) choose(more []*slurm.Job, owner string) {
+	job, row := e.ref.Job, e.queue
+	if owner != "" {
+		job = owner
+	}
+	if row == nil || row.Number() != job {
+		row = nil
+		for _, other := range append(more, e.queue) {
+			switch {
+			case other == nil:
+			case owner != "" && other.Number() == owner:
+				row = other
+			case owner == "" && Alive(other) && !slices.Contains(e.ref.Before, other.Number()) && (row == nil || better(other, row)):
+				row, job = other, other.Number()
+			}
+		}
+	}
+	if owner != "" {
+		for _, other := range append(more, e.queue) {
+			if other == nil || other.Number() == owner {
+				continue
+			}
+			if s, ok := state(other.State); ok && s == task.Pending {
+				e.spare = append(e.spare, other.Number())
+			}
+		}
+	}
+	if job == e.ref.Job {
+		e.queue = row
+		return
+	}
+	e.instead = e.ref.Job
+	e.ref.Job, e.ref.Submitted, e.ref.Missing, e.ref.Unaccounted, e.queue = job, time.Time{}, task.Absence{}, task.Absence{}, row
+	if row != nil {
+		e.ref.Submitted = slurm.Time(row.Submit)
+	}
+}
+
+// better reports which of two jobs of an unknown task is adopted: a job that is alive rather than one
+// that has ended, and of several alive the first, as that is the one that runs the task.
+func better(a, b *slurm.Job) bool {
+	aliveA, aliveB := Alive(a), Alive(b)
+	if aliveA != aliveB {
+		return aliveA
+	}
+	return (a.ID < b.ID) == aliveA
+}
+
+// Alive reports whether a job has not ended.
+func Alive(job *slurm.Job) bool {
+	if job.State == "SUSPENDED" {
+		return true
+	}
+	s, ok := state(job.State)
+	return !ok || !s.Final()
+}
+
+// account adds what accounting knows of the jobs that have ended or vanished. Arrays has the comments
+// of the arrays that squeue shows.
+func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]string) error {
+	var ids []string
+	for i := range all {
+		id := all[i].number()
+		if id != "" && (all[i].queue == nil || !Alive(all[i].queue)) && (all[i].packed == nil || !slices.Contains(ids, id)) {
+			ids = append(ids, id)
+		}
+	}
+	records, err := r.client.Account(ctx, ids)
+	var missing *command.NotFoundError
+	none := errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	shown := map[string]bool{} // arrays, by their ids
+	for id := range records {
+		array, _, _ := strings.Cut(id, "_")
+		shown[array] = true
+	}
+	// Accounting that does not answer is treated like accounting that lags.
+	for i := range all {
+		e := &all[i]
+		if e.queue != nil && Alive(e.queue) {
+			// If there are thousands, one in ten at a time.
+			if e.packed != nil || e.queue.State == "RUNNING" && e.ref.Dir != "" &&
+				(len(all) < 200 || !e.ref.Missing.IsZero() || uint64(e.now.Minute()%10) == e.queue.ID%10) {
+				e.readJournal()
+			}
+			continue
+		}
+		e.noAccounting, e.unanswered = none, err != nil && !none
+		if e.ref.Dir != "" {
+			e.readJournal()
+		}
+		record, ok := records[e.number()]
+		// After a crash and restart, Slurm may reuse ids: the comment shows that it is the same
+		// array.
+		array, _, isElement := strings.Cut(e.number(), "_")
+		e.siblings = isElement && shown[array] && e.queue == nil && commentOf(e.ref.Job, arrays[array]) == task.Marks(e.ref.Task)
+		if isElement && record.Comment == "" {
+			record.Comment = submitted(record)
+			ok = ok && record.Comment != ""
+		}
+		if !ok || !e.matches(record) {
+			continue
+		}
+		if known, ok := state(record.State); record.Listed && (!ok || !known.Final()) {
+			continue // accounting has no record of a pending element
+		}
+		e.account = &record
+	}
+	return nil
+}
+
+// readJournal reads what the job script has recorded. What cannot be read is unknown; it does not
+// mean that the job has not begun.
+func (e *evidence) readJournal() {
+	run, err := runner.ReadRun(e.ref.Dir, e.ref.Job)
+	owner, ownerErr := runner.ReadOwner(e.ref.Dir, e.ref.Attempt)
+	if err != nil || ownerErr != nil {
+		return
+	}
+	e.journal, e.run, e.owner = true, run, owner
+}
+
+// matches reports whether a record of accounting is of this job and not of an earlier or later one
+// with the same id. Comments are not stored on all clusters, nor before the end of a job.
+func (e *evidence) matches(r slurm.Record) bool {
+	if e.packed != nil {
+		return strings.HasPrefix(r.Comment, e.packed.mark) || r.Comment == "" && r.Name == pilotName
+	}
+	if r.Comment != "" {
+		return commentOf(r.ID, r.Comment) == task.Marks(e.ref.Task)
+	}
+	_, isElement := index(e.ref.Job)
+	if !strings.HasPrefix(r.Name, namePrefix) || e.ref.Label != "" && !isElement && r.Name != jobName(e.ref.Label) {
+		return false
+	}
+	return e.ref.Submitted.IsZero() || r.Submit == 0 || slurm.Time(r.Submit).Sub(e.ref.Submitted).Abs() < 5*time.Minute
+}
+
+// Start submits the job, unless there is one already.
+func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
+	// Jobs that the state directory does not know are from before it was lost, so tasks that are
+	// started together share one query. If an earlier try was killed, its submission may still have
+	// been on its way at that time.
+	list := r.listing.recent
+	if s.Again {
+		list = r.listing.fresh
+	}
+	rows, err := list(ctx)
+	if err != nil {
+		return runner.Job{}, err
+	}
+	if err := r.clear(ctx, rows); err != nil {
+		return runner.Job{}, err
+	}
+	if row := r.existing(rows, s); row != nil {
+		return r.adopted(s, row), nil
+	}
+	if job, found, err := r.packs.existing(s); found || err != nil {
+		return job, err
+	}
+	batch, err := r.batch(ctx, s)
+	if err != nil {
+		if kind := fault.KindOf(err); s.Own() && (kind == fault.Usage || kind == fault.Failed) {
+			err = fmt.Errorf("%w: %w", runner.ErrRefused, err)
+		}
+		return runner.Job{}, err
+	}
+	id, err := r.client.Submit(ctx, batch)
+	if err == nil {
+		return runner.Job{Task: s.Task, ID: id, State: task.Pending, Submitted: r.now()}, nil
+	}
+	if ctx.Err() != nil {
+		return runner.Job{}, err
+	}
+	err = submitError(err)
+	if !errors.Is(err, runner.ErrUnsure) {
+		return runner.Job{}, err
+	}
+	// It may have been submitted: a later query shows it.
+	rows, listErr := r.listing.fresh(ctx)
+	if listErr != nil {
+		return runner.Job{}, err
+	}
+	if row := r.existing(rows, s); row != nil {
+		return r.adopted(s, row), nil
+	}
+	return runner.Job{}, err
+}
+
+// adopted returns a job that was found when its task was to be submitted.
+func (r *Runner) adopted(s runner.Submission, row *slurm.Job) runner.Job {
+	job := evidence{ref: runner.Ref{Task: s.Task, Job: row.Number()}, queue: row, now: r.now()}.judge()
+	job.Adopted = true
+	return job
+}
+
+// existing returns the job that an earlier try has submitted.
+func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
+	var found *slurm.Job
+	for i := range rows {
+		row := &rows[i]
+		if row.Comment != task.Marks(s.Task) || slices.Contains(s.Before, row.Number()) {
+			continue
+		}
+		if found == nil || better(row, found) {
+			found = row
+		}
+	}
+	return found
+}
+
+// submitError classifies the error of a submission: refused, by a known message of Slurm; no room; no
+// nodes; or any other, after which there may be a job.
+func submitError(err error) error {
+	for _, known := range []struct {
+		is  bool
+		err error
+	}{{slurm.AtLimit(err), runner.ErrFull}, {slurm.Unavailable(err), runner.ErrUnmet}, {slurm.RefusedJob(err), runner.ErrRefused}} {
+		var e *slurm.Error
+		if known.is && errors.As(err, &e) {
+			return fmt.Errorf("%w: sbatch: %s", known.err, e.Words())
+		}
+	}
+	return &unsureError{err}
+}
+
+// unsureError is the error of a submission that leaves open whether there is a job.
+type unsureError struct{ err error }
+
+func (e *unsureError) Error() string   { return e.err.Error() }
+func (e *unsureError) Unwrap() []error { return []error{e.err, runner.ErrUnsure} }
+
+// Stop cancels all jobs of the task, and waits until squeue shows none of them as alive.
+func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
+	mark := task.Marks(ref.Task)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.stopWait,
+		fault.Errorf(fault.Failed, "job %s has not ended within %v of scancel", ref.Job, r.stopWait))
+	defer cancel()
+	if err := r.stopPacked(ctx, ref); err != nil {
+		return err
+	}
+	if pack.IsJob(ref.Job) {
+		ref.Job = "" // there may be another one
+	}
+	cancelled := map[string]bool{}
+	for delay := 200 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
+		rows, err := r.listing.fresh(ctx)
+		if err != nil {
+			return err
+		}
+		var alive []string
+		seen := ref.Job == ""
+		for i := range rows {
+			row := &rows[i]
+			seen = seen || row.Number() == ref.Job
+			if row.Comment == mark && Alive(row) {
+				alive = append(alive, row.Number())
+			}
+		}
+		// Slurm has forgotten the job, or the listing is wrong. The id may have been reused.
+		if !seen && !cancelled[ref.Job] {
+			shown, err := r.client.JobDetails(ctx, ref.Job)
+			if err != nil {
+				return err
+			}
+			for _, job := range shown {
+				if slices.Contains(job.Numbers(), ref.Job) && commentOf(ref.Job, job.Comment) == mark &&
+					Alive(&slurm.Job{State: job.State}) {
+					alive = append(alive, ref.Job)
+				}
+			}
+		}
+		if len(alive) == 0 {
+			return nil
+		}
+		for _, id := range alive {
+			if cancelled[id] {
+				continue
+			}
+			if err := r.client.Cancel(ctx, id); err != nil {
+				return err
+			}
+			cancelled[id] = true
+			delay = 50 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(delay):
+		}
+	}
+}
+
+// Trim cancels jobs that wait although another one owns their task.
+func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
+	var errs []error
+	for _, id := range jobs {
+		if !pack.IsJob(id) { // scancel would take it for a job step of the pilot
+			errs = append(errs, r.client.Cancel(ctx, id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Past queries accounting once for the user's jobs since a time. A job belongs to a task by its
+// comment, if the cluster stores comments, or by its directory; an element of an array by the comment
+// that is part of its command line, and the directory.
+func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) string) ([]runner.Job, error) {
+	records, err := r.client.Past(ctx, r.uid, since)
+	var missing *command.NotFoundError
+	if errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	last := map[task.ID]slurm.Record{}
+	var order []task.ID
+	for _, record := range records {
+		for _, job := range slurm.Elements(record.ID) {
+			id, ok := pastTask(job, record, dir)
+			if !ok {
+				continue
+			}
+			record.ID = job
+			latest, found := last[id]
+			if !found {
+				order = append(order, id)
+			}
+			if !found || record.Submit >= latest.Submit {
+				last[id] = record
+			}
+		}
+	}
+	jobs := make([]runner.Job, 0, len(order))
+	for _, id := range order {
+		record := last[id]
+		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Unknown: true, Past: true, Submitted: slurm.Time(record.Submit)})
+	}
+	return jobs, nil
+}
+
+// Options returns the options of sbatch for tasks, as configured or as found for a resource request.
+func (r *Runner) Options(ctx context.Context, n runner.Needs) (sbatch.Options, error) {
+	return r.options.forTask(ctx, n, "")
+}
+
+// Preview returns the call of sbatch.
+func (r *Runner) Preview(ctx context.Context, s runner.Submission) (runner.Preview, error) {
+	b, err := r.batch(ctx, s)
+	return runner.Preview{Argv: append([]string{"sbatch"}, b.Argv()...)}, err
+}
+
+// batch returns what would be submitted for a task.
+func (r *Runner) batch(ctx context.Context, s runner.Submission) (slurm.Batch, error) {
+	given, err := r.options.forTask(ctx, s.Needs, s.Label)
+	if err != nil {
+		return slurm.Batch{}, err
+	}
+	b := batch(given, jobName(s.Label), task.Marks(s.Task), s.Dir, s.Dir)
+	b.Script = s.Script
+	if s.Hold != nil {
+		b.Hold = []*os.File{s.Hold}
+	}
+	return b, nil
+}
+
+// batch returns a job with these options that runs in one directory and writes its output to another.
+func batch(given sbatch.Options, name, comment, output, dir string) slurm.Batch {
+	return slurm.Batch{Options: append(given.Args(), "--job-name="+name, "--comment="+comment,
+		"--output="+filepath.Join(output, runner.Output), "--open-mode=append", "--chdir="+dir), Env: Environ(os.Environ())}
+}
+
+const namePrefix = "ponos-"
+
+// jobName returns the name of a task's job: plain characters only, for everything that parses the
+// output of squeue.
+func jobName(label string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '-'
+	}, label)
+	return namePrefix + name[:min(len(name), 60)]
+}
+
+// Environ returns the part of the agent's environment that its jobs get: what is needed to log in and
+// to find Slurm, but none of the agent's own variables.
+func Environ(env []string) []string {
+	var kept []string
+	for _, v := range env {
+		name, _, _ := strings.Cut(v, "=")
+		switch name {
+		case "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "SLURM_CONF":
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
