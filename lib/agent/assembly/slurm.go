@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/advise/verdict"
+	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	slurmrunner "github.com/ponos-tools/ponos/lib/agent/runner/slurm"
@@ -61,7 +61,7 @@ func (m *slurmMode) refused(ctx context.Context, n runner.Needs) string {
 	if err != nil {
 		return err.Error()
 	}
-	refused := sync.OnceValue(func() string { return verdict.Refused(ctx, options) })
+	refused := sync.OnceValue(func() string { return launcher.Refused(ctx, options) })
 	once, _ := m.refusals.LoadOrStore(strings.Join(options.Args(), "\x00"), refused)
 	return once.(func() string)() //nolint:forcetypeassert // nothing else is stored
 }
@@ -71,7 +71,7 @@ func (m *slurmMode) hopeless(ctx context.Context, n runner.Needs) string {
 	if err != nil {
 		return "" // ponos-start reports it
 	}
-	return verdict.Hopeless(ctx, options)
+	return launcher.Hopeless(ctx, options)
 }
 
 // askTime limits the queries about a task that is to be submitted.
@@ -88,7 +88,7 @@ func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
 	default:
 		return nil // the agent asks again, and waits as long as necessary
 	}
-	if why := verdict.Hopeless(ctx, options); why != "" {
+	if why := launcher.Hopeless(ctx, options); why != "" {
 		return fault.Errorf(fault.Failed, "%s (the options are %s)", why, options)
 	}
 	// Sbatch also checks what the model does not know, such as names and values of options.

@@ -1,7 +1,4 @@
-// Package verdict says beforehand what Slurm would say of a job: whether it would be refused, or could
-// never start. It joins the model of admission with the cluster as the launchers know it. It is only
-// advice: Slurm itself decides.
-package verdict
+package launcher
 
 import (
 	"context"
@@ -9,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
-	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -18,7 +14,7 @@ import (
 // Refused returns why Slurm would refuse a job with these options, or accept and never start it; "" if
 // no reason is known.
 func Refused(ctx context.Context, options sbatch.Options) string {
-	model, job, partitions, ok := modelled(ctx, options, launcher.World{Refresh: true})
+	model, job, partitions, ok := modelled(ctx, options, World{Refresh: true})
 	if !ok {
 		return ""
 	}
@@ -38,16 +34,16 @@ var passing = []string{"partition_state", "reservation", "host"}
 func Hopeless(ctx context.Context, options sbatch.Options) string {
 	why := ""
 	for _, refresh := range []bool{false, true} {
-		if why = hopelessNow(ctx, options, launcher.World{Refresh: refresh}); why == "" {
+		if why = hopelessNow(ctx, options, World{Refresh: refresh}); why == "" {
 			break
 		}
 	}
 	return why
 }
 
-func hopelessNow(ctx context.Context, options sbatch.Options, world launcher.World) string {
+func hopelessNow(ctx context.Context, options sbatch.Options, world World) string {
 	model, job, partitions, ok := modelled(ctx, options, world)
-	snapshot, err := launcher.World{}.Cluster(ctx)
+	snapshot, err := World{}.Cluster(ctx)
 	if !ok || err != nil {
 		return ""
 	}
@@ -107,7 +103,7 @@ func large(g cluster.Group, need admission.Need, job admission.Job) bool {
 
 // modelled returns the job with options of sbatch, and the cluster's matching nodes.
 func modelled(
-	ctx context.Context, options sbatch.Options, world launcher.World,
+	ctx context.Context, options sbatch.Options, world World,
 ) (model *admission.Cluster, job admission.Job, partitions []string, ok bool) {
 	snapshot, err := world.Cluster(ctx)
 	if err != nil {

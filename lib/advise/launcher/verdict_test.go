@@ -1,4 +1,4 @@
-package verdict
+package launcher
 
 import (
 	"strings"
