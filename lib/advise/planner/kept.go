@@ -17,7 +17,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
-	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/base/place"
 )
 
 // Told is a forecast of a job's start, and its outcome.
@@ -55,7 +55,7 @@ func LoadKept(cluster string) (*Kept, error) {
 		}
 		return r
 	}, cluster)
-	f := &Kept{file: filepath.Join(config.UserStateDir(), "forecasts", name+".jsonl")}
+	f := &Kept{file: filepath.Join(place.UserStateDir(), "forecasts", name+".jsonl")}
 	text, err := os.ReadFile(f.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil

@@ -13,6 +13,7 @@ import (
 	homedir "github.com/mitchellh/go-homedir"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
@@ -161,22 +162,10 @@ func Default() Config {
 
 // defaultPIDFile returns a path of the user. A runtime directory would not do: cron does not have
 // one.
-func defaultPIDFile() string { return filepath.Join(UserStateDir(), "ponos.pid") }
-
-// UserStateDir returns the directory for state of the user that does not belong to one agent.
-func UserStateDir() string {
-	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "ponos")
-	}
-	home, err := homedir.Dir()
-	if err != nil {
-		return fmt.Sprintf("/var/tmp/ponos-%d", os.Geteuid())
-	}
-	return filepath.Join(home, ".local/state/ponos")
-}
+func defaultPIDFile() string { return filepath.Join(place.UserStateDir(), "ponos.pid") }
 
 // PlacesDir returns where the user's tools remember the identities of directories.
-func PlacesDir() string { return filepath.Join(UserStateDir(), "places") }
+func PlacesDir() string { return filepath.Join(place.UserStateDir(), "places") }
 
 // Find returns the path of the configuration: the flag's, else $PONOS_CONFIG, else
 // the first that exists of ~/.config/ponos/ponos.yaml and /etc/ponos/ponos.yaml.

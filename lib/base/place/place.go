@@ -1,5 +1,5 @@
-// Package place remembers the identities of directories by their paths: of a spool, or of the
-// data_dir of an agent. A tool that finds an empty or different directory at a known path has found a
+// Package place has the directory for state of the user, and remembers the identities of directories
+// by their paths: of a spool, or of the data_dir of an agent. A tool that finds an empty or different directory at a known path has found a
 // mount point without its file system, and must not create a new one there.
 package place
 
@@ -7,13 +7,27 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/google/renameio/v2"
+	homedir "github.com/mitchellh/go-homedir"
 )
+
+// UserStateDir returns the directory for state of the user that does not belong to one agent.
+func UserStateDir() string {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "ponos")
+	}
+	home, err := homedir.Dir()
+	if err != nil {
+		return fmt.Sprintf("/var/tmp/ponos-%d", os.Geteuid())
+	}
+	return filepath.Join(home, ".local/state/ponos")
+}
 
 // Memory is what the tools of one user on one host remember, in a directory of the user; the zero
 // value remembers nothing.
