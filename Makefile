@@ -93,6 +93,7 @@ test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
 	$(TOOLDIR)/golangci-lint run ./...
+	$(GO) test -tags lint ./testscripts/layers
 	@dead=$$($(TOOLDIR)/deadcode -test ./...) && test -z "$$dead" || { echo "$$dead"; exit 1; }
 	$(GO) mod tidy -diff
 	@said=$$($(TOOLDIR)/govulncheck ./lib/base/fault 2>&1) || case $$said in \
