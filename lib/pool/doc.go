@@ -16,7 +16,46 @@
 // Tasks with equal needs are kept in one line, so that a decision takes as many steps as there are
 // different needs, not tasks. Nodes are kept in buckets by their free CPUs.
 //
-// The packages below it are the rest of jobpool: core (what a scheduler decides), wire (the protocol
-// between scheduler and worker), worker, scheduler, journal, names, input, machine, transport and
-// control.
+// # Face
+//
+// jobpool is the component's tool. Others see the files of a run directory; agent/runner/local and
+// agent/runner/pack use this package and machine to give GPUs and CPUs to their tasks.
+//
+// # Packages
+//
+//	control      the socket for requests to a running scheduler
+//	core         what a scheduler decides; pure
+//	input        tasks from lines, JSON lines or arguments
+//	journal      the record of a run, by which another run continues it
+//	machine      the CPUs, memory and GPUs of this node
+//	names        the results of named tasks, in little memory
+//	pilot        what the jobs share that give a pool its nodes
+//	scheduler    the shell around core: connections, journal, printer, input
+//	transport    connections to workers: ssh, srun, a pipe, any command
+//	wire         the protocol between scheduler and worker
+//	worker       the part on a node: starts tasks, reports their ends
+//
+// # Files
+//
+// The run directory, of which package journal names the files, and RUN/pilots, of which package pilot
+// does. On a node, a worker has a directory in the directory for temporary files.
+//
+// # Promises, and the tests that hold them
+//
+//	A task ends exactly once, and is started again only if its node was lost
+//	    lib/pool/core/model_test.go:TestModel
+//	    lib/pool/worker/worker_test.go:TestTaskThatHasEndedDoesNotRunAgain
+//	    testscripts/jobpool/pilots_chaos_test.go:TestChaos
+//	A node is not lost because it is silent: its lease must have expired
+//	    lib/pool/scheduler/loss_test.go:TestLostTaskWaitsForTheLease
+//	Output that is lost is a failure
+//	    testscripts/jobpool/promise_test.go:TestOutputOnAFullDisk
+//	A bad node or task reaches no other
+//	    lib/pool/scheduler/nodes_test.go:TestBlackHole
+//	    testscripts/jobpool/promise_test.go:TestTaskThatKillsItsWorker
+//	A wide task is not starved
+//	    lib/pool/pool_test.go:TestWideTaskIsNotStarved
+//	Nothing listens on the network, and what a node sends is bounded
+//	    testscripts/jobpool/hostile.txtar
+//	    lib/pool/wire/wire_test.go:TestLongLines
 package pool

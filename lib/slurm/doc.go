@@ -7,4 +7,31 @@
 //
 // Unexpected output is an error that names the command and the line; parsers never guess. All
 // failures to get an answer from Slurm are of kind fault.Unavailable.
+//
+// # Face
+//
+// [Client] submits, lists and cancels; the parsers and their records are for callers that have the output
+// already. Reasons of Slurm in words of people are those of [ExplainReason].
+//
+// # Packages
+//
+//	sbatch     an option of sbatch, and lists of them; pure
+//
+// # Files
+//
+// None. Recorded output of real clusters is in testdata/VERSION.
+//
+// # Promises, and the tests that hold them
+//
+//	The versions of Slurm from 20.11 to 26.05 are read alike
+//	    lib/slurm/versions_test.go:TestVersions
+//	A failed or odd listing is an error, never an empty list
+//	    lib/slurm/jobs_test.go:TestOddOutputIsAnError
+//	    lib/slurm/views_test.go:TestCutOff
+//	Names and comments that other users have written forge no row
+//	    lib/slurm/views_test.go:TestForgedRow
+//	Variables of the user do not change what is read
+//	    lib/slurm/client_test.go:TestOutputKeepsTheUsersFormatsAway
+//	A job that has ended cannot be cancelled in vain
+//	    lib/slurm/jobs_test.go:TestCancelOfAnEndedJobIsSuccess
 package slurm

@@ -34,19 +34,27 @@ func TestSecurityNamesItsTests(t *testing.T) {
 			t.Errorf("%s: no test", cells[1])
 		}
 		for _, name := range names {
-			file, function, isGo := strings.Cut(name[1], ":")
-			text, err := os.ReadFile(filepath.Join(harness.Root(), file))
-			switch {
-			case err != nil:
-				t.Errorf("%s: %v", cells[1], err)
-			case isGo && (!strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(function, "Test") || !strings.Contains(string(text), "\nfunc "+function+"(t *testing.T)")):
-				t.Errorf("%s: %s has no %s", cells[1], file, function)
-			case !isGo && !strings.HasSuffix(file, ".txtar"):
-				t.Errorf("%s: %s is not a test", cells[1], name[1])
+			if problem := missing(name[1]); problem != "" {
+				t.Errorf("%s: %s", cells[1], problem)
 			}
 		}
 	}
 	if rows < 20 {
 		t.Errorf("the table has %d rows", rows)
 	}
+}
+
+// missing returns why a name, FILE_test.go:TestNAME or a script, is not that of a test; "" if it is.
+func missing(name string) string {
+	file, function, isGo := strings.Cut(name, ":")
+	text, err := os.ReadFile(filepath.Join(harness.Root(), file))
+	switch {
+	case err != nil:
+		return err.Error()
+	case isGo && (!strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(function, "Test") || !strings.Contains(string(text), "\nfunc "+function+"(t *testing.T)")):
+		return file + " has no " + function
+	case !isGo && !strings.HasSuffix(file, ".txtar"):
+		return name + " is not a test"
+	}
+	return ""
 }

@@ -1,5 +1,5 @@
 // Package queue defines where tasks come from: the interface, and what its implementations share.
-// Queues are queue/arkindex and queue/spool.
+// Queues are lib/agent/queue/arkindex and lib/agent/queue/spool.
 package queue
 
 import (

@@ -1,5 +1,5 @@
 // Package runner defines where tasks run: the interface, and what its implementations share. Runners
-// are runner/slurm, runner/local and runner/vast.
+// are lib/agent/runner/slurm, lib/agent/runner/local and lib/market/rented.
 package runner
 
 import (

@@ -1,0 +1,43 @@
+// Package market rents machines on Vast.ai, for one task each. It has no code of its own.
+//
+// # Face
+//
+// rented.Runner is a runner of tasks, and what vast-reap looks at; vastai.API is the market behind
+// two transports; find and registry answer what an order needs to know. agent/assembly, vast-offers
+// and vast-reap put them together.
+//
+// # Packages
+//
+//	find                  filters of offers for a resource request
+//	registry              what a container image runs by itself
+//	rented                a machine for each task: orders, labels, ends, bills
+//	rented/vast-switch    the program that an instance without an HTTP client ends itself with
+//	vastai                offers, instances and logs of the market; the budget of its requests
+//
+// # Files
+//
+//	DATA/state/vast/              an order of each attempt, recorded before it is placed (rented)
+//	~/.cache/ponos/market-HASH/   what the tools of a user know of an account, and when they asked last (vastai);
+//	                              DATA/state/vast/market where there is no such directory
+//
+// # Promises, and the tests that hold them
+//
+//	No task is lost and none is rented for twice, whatever is killed
+//	    testscripts/vast/killed_test.go:TestKilled
+//	    testscripts/vast/crash_test.go:TestCrash
+//	    testscripts/vast/scenario_test.go:TestStateLost
+//	Requests to the market are bounded by time, not by tasks
+//	    testscripts/vast/account_test.go:TestRequestsOf500Instances
+//	    lib/market/vastai/governor_test.go:TestGovernorShares
+//	A list that lacks an instance proves little: one list counts once
+//	    lib/market/rented/list_test.go:TestOneListCountsOnce
+//	A spending limit is a hard limit
+//	    testscripts/vast/limits_test.go:TestMaxInstancesAndPrice
+//	    testscripts/vast/limits_test.go:TestMaxCostPerTask
+//	Keys are in no message, no argument and no log
+//	    lib/market/vastai/filter_test.go:TestCleanHidesSecrets
+//	    testscripts/vast/malice_test.go:TestKeyStaysAtTheMarket
+//	One odd row, order or log reaches no other task
+//	    lib/market/rented/list_test.go:TestOddRowOfAnother
+//	    lib/market/rented/order_test.go:TestOneOrderBroken
+package market
