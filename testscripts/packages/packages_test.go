@@ -321,7 +321,7 @@ func TestPackages(t *testing.T) {
 		names(t, root, entries)
 		exists(t, root, true, some...)
 		exists(t, root, true, "usr/share/zsh/vendor-completions/_ponos-task")
-		exists(t, root, false, "usr/share/zsh/site-functions", "usr/share/doc/ponos/man/pictures/rooms.svg") // what the README shows is installed, held by links
+		exists(t, root, false, "usr/share/zsh/site-functions", "usr/share/doc/ponos/man/pictures/components.svg") // what the README shows is installed, held by links
 		zsh(t, root)
 		links(t, root)
 		exists(t, root, true, "etc/ponos", "etc/cron.d/ponos", "etc/logrotate.d/ponos")
