@@ -428,7 +428,7 @@ func amount(t *testing.T, d *drawn, shown map[string]string) {
 	same("CPUs", counted["cpu"], a.CPUs, !raised)
 	same("GPUs", counted["gres/gpu"], a.GPUs, true)
 	if n, err := strconv.ParseInt(shown["NumTasks"], 10, 64); err == nil {
-		same("tasks", n, a.Tasks, !(has("gpus") && has("gpus-per-node", "gres")))
+		same("tasks", n, a.Tasks, !has("gpus") || !has("gpus-per-node", "gres"))
 	}
 	if a.MemMB > 0 {
 		same("memory", counted["mem"], a.MemMB, !raised)

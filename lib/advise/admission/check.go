@@ -276,7 +276,8 @@ func (k *checker) partitionLimits() {
 	if maxMem.Max > 0 && !maxMem.Allows(need.AskedMemMB) && k.c.countsMemory() {
 		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", need.AskedMemMB, maxMem.Max)
 		// A default for each CPU is multiplied only when the job is there.
-		k.findings[len(k.findings)-1].Late = j.MemMB == 0 && j.MemPerCPU == 0 && (p.DefMemPerCPU.Set || !p.DefMemPerNode.Set && k.c.defaults().memPerCPU > 0)
+		k.findings[len(k.findings)-1].Late = j.MemMB == 0 && j.MemPerCPU == 0 &&
+			(p.DefMemPerCPU.Set || !p.DefMemPerNode.Set && k.c.defaults().memPerCPU > 0)
 	}
 }
 

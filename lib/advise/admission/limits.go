@@ -60,7 +60,8 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 		case counted && value > limit:
 			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
 		case limit < 1<<40 && k.mayAdd(name, value):
-			k.unknown(code, whose, "whole nodes may have more %s than requested; %s allows %s %s", resource(name), whose, amount(name, limit), what)
+			k.unknown(code, whose, "whole nodes may have more %s than requested; %s allows %s %s",
+				resource(name), whose, amount(name, limit), what)
 		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 &&
 			float64(k.need.GPUs*k.j.Nodes) > limit:
 			k.unknown(code, whose, "%s allows %s %s", whose, amount(name, limit), what)

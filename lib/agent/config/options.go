@@ -24,7 +24,8 @@ func (d *decoder) options(node *yaml.Node, target *sbatch.Options, key string) {
 		k, v := node.Content[i], node.Content[i+1]
 		full := key + "." + k.Value
 		d.lines[full] = k.Line
-		if name := sbatch.Attribute(k.Value); name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name[0] == '-' {
+		name := sbatch.Attribute(k.Value)
+		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name[0] == '-' {
 			d.at(k.Line, full, "not a long option of sbatch: %q", k.Value)
 			continue
 		}
@@ -32,7 +33,7 @@ func (d *decoder) options(node *yaml.Node, target *sbatch.Options, key string) {
 		if !ok {
 			continue
 		}
-		if v.Tag == "!!bool" && sbatch.Lookup(sbatch.Attribute(k.Value)) == nil { // an option of a plugin
+		if v.Tag == "!!bool" && sbatch.Lookup(name) == nil { // an option of a plugin
 			if value = nil; v.Value != "true" {
 				d.at(k.Line, full, "an option that sbatch itself does not have cannot be taken back: leave it out")
 				continue

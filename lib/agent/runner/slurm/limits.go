@@ -34,7 +34,8 @@ func (o *options) limited(ctx context.Context, all *sbatch.Options) error {
 	if l.GPUs > 0 {
 		most, err := all.Most()
 		if err != nil {
-			return fault.Errorf(fault.Usage, "slurm.limits limits GPUs, and the options of the job do not say how many it requests: %w", err)
+			return fault.Errorf(fault.Usage,
+				"slurm.limits limits GPUs, and the options of the job do not say how many it requests: %w", err)
 		}
 		if most.GPUs > int64(l.GPUs) {
 			return over("%d GPUs; %d at most", most.GPUs, l.GPUs)

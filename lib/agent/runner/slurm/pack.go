@@ -90,7 +90,8 @@ func (r *Runner) clear(ctx context.Context, rows []slurm.Job) error {
 func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bool) {
 	c := r.options.config
 	a, err := given.Amount()
-	if err != nil || a.Nodes != 1 || a.MostNodes > 1 || a.Tasks != 1 || a.AllMemory || a.Exclusive || len(a.Kinds) > 1 || len(a.Others) > 0 {
+	if err != nil || a.Nodes != 1 || a.MostNodes > 1 || a.Tasks != 1 || a.AllMemory || a.Exclusive ||
+		len(a.Kinds) > 1 || len(a.Others) > 0 {
 		return t, p, false
 	}
 	var gpu *sbatch.Option
