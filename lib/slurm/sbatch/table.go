@@ -111,7 +111,10 @@ var table = []Definition{
 	{Name: "container-type", Form: Text, Use: site, Variable: "SBATCH_CONTAINER_TYPE", Since: 2605},
 	{Name: "context", Form: Text, Use: site, Since: 2108},
 	{Name: "contiguous", Form: Flag, Use: job, Allocates: true, Update: "Contiguous"},
-	{Name: "core-spec", Short: 'S', Form: Whole, Use: job, Allocates: true, Attribute: "core-reservation-count", Variable: "SBATCH_CORE_SPEC"},
+	{
+		Name: "core-spec", Short: 'S', Form: Whole, Use: job, Allocates: true,
+		Attribute: "core-reservation-count", Variable: "SBATCH_CORE_SPEC",
+	},
 	{Name: "cores-per-socket", Form: Count, Use: job, Allocates: true},
 	{Name: "cpu-freq", Form: Text, Use: job, Attribute: "cpu-frequency", Variable: "SBATCH_CPU_FREQ_REQ"},
 	{Name: "cpus-per-gpu", Form: Count, Use: pack, Allocates: true, Variable: "SBATCH_CPUS_PER_GPU"},
