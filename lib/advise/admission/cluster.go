@@ -50,6 +50,7 @@ type Job struct {
 	CPUsPerTask  int64
 	MemMB        int64
 	MemPerCPU    int64 // in MiB, in place of MemMB
+	MemPerGPU    int64 // likewise
 	GPUs         int64
 	GPUTypes     map[string]int64 // by Slurm's type, where the job names types
 	Licenses     map[string]int64
@@ -240,7 +241,10 @@ func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
 	}
 	// A node is taken only if each GPU can have its default, whatever --mem says.
 	perGPU := p.DefMemPerGPU.Or(d.memPerGPU) * j.GPUs
-	if n.MemMB == 0 && perGPU == 0 {
+	if j.MemPerGPU > 0 {
+		perGPU = j.MemPerGPU * j.GPUs // beside the default of the partition
+	}
+	if n.MemMB == 0 && (perGPU == 0 || j.MemPerGPU > 0) {
 		n.MemMB = n.AskedMemMB
 	}
 	n.MemMB = max(n.MemMB, perGPU)

@@ -82,7 +82,7 @@ func (k *checker) mayAdd(name string, requested float64) bool {
 	case !k.whole():
 		return false
 	case name == "mem": // what is requested of it counts, also on a whole node
-		return k.j.MemMB == 0 && k.j.MemPerCPU == 0 && k.c.countsMemory()
+		return k.j.MemMB == 0 && k.j.MemPerCPU == 0 && k.j.MemPerGPU == 0 && k.c.countsMemory()
 	case strings.HasPrefix(name, "gres/"):
 		return k.p.TRES[name] > requested
 	}

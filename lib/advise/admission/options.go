@@ -48,10 +48,9 @@ func (j *Job) spread(a *sbatch.Amount, options sbatch.Options) {
 	} else if options.Has("cpus-per-gpu") {
 		j.CPUsPerTask = max(1, j.CPUsPerTask)
 	}
-	j.MemMB, j.MemPerCPU = node.MemMB, 0
-	if mb, ok := sbatch.Megabytes(options.Value("mem-per-cpu")); ok {
-		j.MemMB, j.MemPerCPU = 0, mb
-	}
+	j.MemMB, _ = sbatch.Megabytes(options.Value("mem"))
+	j.MemPerCPU, _ = sbatch.Megabytes(options.Value("mem-per-cpu"))
+	j.MemPerGPU, _ = sbatch.Megabytes(options.Value("mem-per-gpu"))
 	j.GPUs, j.GPUTypes = node.GPUs, node.Kinds
 	delete(j.GPUTypes, "")
 }

@@ -36,7 +36,7 @@ func TestJobOf(t *testing.T) {
 		{"--gres=gpu:a100:2,localtmp:100 --nodes=1", Job{Nodes: 1, Tasks: 1, GPUs: 2, GPUTypes: map[string]int64{"a100": 2}}, nil},
 		{"--gres=gpu", Job{Nodes: 1, Tasks: 1, GPUs: 1}, nil},
 		{"--gpus-per-task=a100:2 --ntasks=2 --nodes=1", Job{Nodes: 1, Tasks: 2, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}, nil},
-		{"--gres=gpu:1 --cpus-per-gpu=6 --mem-per-gpu=10G", Job{Nodes: 1, Tasks: 1, CPUsPerTask: 6, GPUs: 1, MemMB: 10240}, nil},
+		{"--gres=gpu:1 --cpus-per-gpu=6 --mem-per-gpu=10G", Job{Nodes: 1, Tasks: 1, CPUsPerTask: 6, GPUs: 1, MemPerGPU: 10240}, nil},
 		{"--cpus-per-task=4 --mem-per-cpu=2G", Job{Nodes: 1, Tasks: 1, CPUsPerTask: 4, MemPerCPU: 2048}, nil},
 		{"--licenses=matlab:2,ansys", Job{Nodes: 1, Tasks: 1, Licenses: map[string]int64{"matlab": 2, "ansys": 1}}, nil},
 		{"--time=soon --mem=much --nodes=x --gpus-per-node=a:b", Job{}, nil},

@@ -78,7 +78,7 @@ func hopelessNow(ctx context.Context, options sbatch.Options, world World) strin
 
 // large reports whether nodes of a group have what a job takes on each, if they are up and idle.
 func large(g cluster.Group, need admission.Need, job admission.Job) bool {
-	if need.AskedCPUs > int64(g.CPUs) || max(job.MemMB, job.MemPerCPU*need.AskedCPUs) > g.Memory>>20 {
+	if need.AskedCPUs > int64(g.CPUs) || max(job.MemMB, job.MemPerCPU*need.AskedCPUs, job.MemPerGPU*job.GPUs) > g.Memory>>20 {
 		return false
 	}
 	gres, err := slurm.ParseGRES(g.GRES)
