@@ -110,6 +110,9 @@ func TestCheck(t *testing.T) {
 			c.QOS[0].MaxTRESPerUser, c.QOS[0].Flags = slurm.TRES{"gres/gpu": 3}, "DenyOnLimit"
 		}, "no qos_limit QoS normal"},
 		{"too few GPUs for the QoS", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.QOS[0].MinTRESPerJob = slurm.TRES{"gres/gpu": 8} }, "no min_gpu QoS normal waits"},
+		{"whole nodes, which may have enough GPUs for the QoS", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Exclusive, p.TRES, c.QOS[0].MinTRESPerJob = true, slurm.TRES{"gres/gpu": 16}, slurm.TRES{"gres/gpu": 8}
+		}, "unknown min_gpu QoS normal"},
 		{"a limit of the QoS comes before that of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) {
 			c.QOS[0].MaxWall, c.Associations[0].MaxWall = slurm.AtMost(2*time.Hour), slurm.AtMost(time.Minute)
 		}, "yes"},

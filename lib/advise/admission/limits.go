@@ -167,7 +167,11 @@ func (k *checker) qosLimits() {
 				if strings.HasPrefix(name, "gres/gpu") {
 					code = "min_gpu"
 				}
-				k.limit(code, whose, "%s requested, the QoS %s requires %s or more", amount(name, has[name]), q.Name, amount(name, least))
+				report := k.limit
+				if k.mayAdd(name, has[name]) {
+					report = k.unknown
+				}
+				report(code, whose, "%s requested, the QoS %s requires %s or more", amount(name, has[name]), q.Name, amount(name, least))
 			}
 			done[name] = true
 		}
