@@ -33,7 +33,8 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/base/app.Version=$(VERSION)
 TESTSCRIPTS = $(addprefix ./testscripts/,jobpool agent ponos-task fairshare/cluster vast packages lfind) $$($(GO) list ./testscripts/... | grep -v /chaos)
 # What depends most on the version of Slurm: these tests of these packages.
 SLURMTESTS := 'Slurm|Srun|AreTrue|Accepted|Land'
-SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench
+SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench sbatch
+
 .DEFAULT_GOAL := build
 .PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos fuzz man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 

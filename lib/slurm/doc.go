@@ -15,7 +15,7 @@
 //
 // # Packages
 //
-//	sbatch     an option of sbatch, and lists of them; pure
+//	sbatch     what the options of sbatch are, how they are read and printed, and what they request; pure
 //
 // # Files
 //
@@ -30,6 +30,9 @@
 //	    lib/slurm/views_test.go:TestCutOff
 //	Names and comments that other users have written forge no row
 //	    lib/slurm/views_test.go:TestForgedRow
+//	What is said of options is what sbatch does with them
+//	    testscripts/sbatch/sbatch_test.go:TestSlurmTakesOptions
+//	    testscripts/sbatch/sbatch_test.go:TestSlurmAllocates
 //	Variables of the user do not change what is read
 //	    lib/slurm/client_test.go:TestOutputKeepsTheUsersFormatsAway
 //	A job that has ended cannot be cancelled in vain

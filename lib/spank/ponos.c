@@ -493,17 +493,27 @@ static int look_ahead(const struct words *line, int *several)
 {
 	static const char with_value[] = "AabBcCdDeFGiJLMmnNopqStwx";
 	static const char *const with_values[] = {
-		"account", "array", "begin", "chdir", "clusters", "comment", "constraint", "cpus-per-gpu",
-		"cpus-per-task", "deadline", "dependency", "distribution", "error", "exclude", "export",
-		"gpus", "gpus-per-node", "gpus-per-task", "gres", "hint", "input", "job-name", "licenses",
-		"mail-type", "mail-user", "mem", "mem-per-cpu", "mem-per-gpu", "nice", "nodelist", "nodes",
-		"ntasks", "ntasks-per-node", "open-mode", "output", "partition", "priority", "qos",
-		"reservation", "signal", "time", "time-min", "tmp", NULL,
+		"account", "acctg-freq", "array", "autocomplete", "batch", "bb", "bbf", "begin", "chdir",
+		"cluster", "cluster-constraint", "clusters", "comment", "constraint", "container",
+		"container-id", "container-type", "context", "core-spec", "cores-per-socket", "cpu-freq",
+		"cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot", "dependency", "distribution",
+		"error", "exclude", "export", "export-file", "extra", "extra-node-info", "gid", "gpu-bind",
+		"gpu-freq", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres",
+		"gres-flags", "hint", "input", "job-name", "kill-on-invalid-dep", "licenses", "mail-type",
+		"mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mem-update",
+		"mincpus", "network", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core",
+		"ntasks-per-gpu", "ntasks-per-node", "ntasks-per-socket", "ntasks-per-tres", "open-mode",
+		"output", "partition", "power", "prefer", "priority", "profile", "qos", "reservation",
+		"resources", "segment", "signal", "sockets-per-node", "switches", "tasks-per-node",
+		"thread-spec", "threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-task",
+		"uid", "wait-all-nodes", "wckey", NULL,
 	};
 	static const char *const without[] = {
-		"contiguous", "disable-stdout-job-summary", "exclusive", "get-user-env", "hold", "ignore-pbs",
-		"no-bell", "no-kill", "no-requeue", "overcommit", "oversubscribe", "parsable", "propagate",
-		"quiet", "reboot", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait", NULL,
+		"consolidate-segments", "contiguous", "exclusive", "external", "get-user-env", "help",
+		"hold", "ignore-pbs", "nice", "no-kill", "no-requeue", "nvmps", "oom-kill-step",
+		"overcommit", "oversubscribe", "parsable", "propagate", "quiet", "reboot", "requeue",
+		"resv-ports", "spread-job", "spread-segments", "stepmgr", "test-only", "usage",
+		"use-min-nodes", "verbose", "version", "wait", NULL,
 	};
 	*several = 0;
 	for (size_t i = 1; i < line->count; i++) {

@@ -23,6 +23,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -178,11 +179,12 @@ func world(t *testing.T, root *someone, r chance) {
 		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "qos", fmt.Sprintf("q%d", i), "set", least, "Flags=" + flags}, set...)...)
 	}
 	for _, u := range users {
-		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "user", u, "set", "QOS=normal," + r.pick("q0", "q0,q1", "q1,q2", "q0,q1,q2,q3")},
+		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "user", u, "set", "QOS=" + r.pick("q0", "q1,q2", "normal,q0", "normal,q0", "normal,q0,q1", "normal,q1,q2", "normal,q0,q1,q2,q3"),
+			"DefaultQOS=" + r.pick("-1", "-1", "-1", "q0", "q1")},
 			r.limits("MaxWall", "MaxTRESPerJob", "MaxSubmitJobs", "MaxJobs")...)...)
 	}
 	for _, a := range accounts {
-		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "account", a, "set"}, r.limits("GrpTRES")...)...)
+		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "account", a, "set", "DefaultQOS=" + r.pick("-1", "-1", "-1", "q1")}, r.limits("GrpTRES")...)...)
 	}
 	for i, nodes := range []string{r.pick("", "", "cpu1", "cpu2", "cpu[1-2]"), r.pick("", "", "gpu1", "small1", "gpu2,small1")} {
 		if nodes != "" {
@@ -218,56 +220,76 @@ func world(t *testing.T, root *someone, r chance) {
 	}
 }
 
-// job draws a job, with the options of sbatch that ask for it.
-func (c chance) job() (admission.Job, []string) {
-	j := admission.Job{Partition: fmt.Sprintf("p%d", c.IntN(partitions))}
-	args := []string{"--partition=" + j.Partition}
-	number := func(option string, to *int64, one int, values ...int64) {
+// job draws options of sbatch.
+func (c chance) job() (args []string) {
+	number := func(option string, one int, values ...int) {
 		if c.one(one) {
-			*to = values[c.IntN(len(values))]
-			args = append(args, fmt.Sprintf("--%s=%d", option, *to))
+			args = append(args, fmt.Sprintf("--%s=%d", option, values[c.IntN(len(values))]))
 		}
 	}
+	args = []string{"--partition=" + fmt.Sprintf("p%d", c.IntN(partitions))}
 	if c.one(5) {
-		j.Account = c.pick(accounts...)
-		args = append(args, "--account="+j.Account)
+		args = append(args, "--account="+c.pick(accounts...))
 	}
 	if c.one(3) {
-		j.QOS = c.pick("normal", "normal", "q0", "q0", "q1", "q2", "q3")
-		args = append(args, "--qos="+j.QOS)
+		args = append(args, "--qos="+c.pick("normal", "normal", "q0", "q0", "q1", "q2", "q3"))
 	}
 	if c.one(2) {
-		minutes := c.pick("5", "45", "100", "600")
-		n, _ := strconv.Atoi(minutes)
-		j.Time = time.Duration(n) * time.Minute
-		args = append(args, "--time="+minutes)
+		args = append(args, "--time="+c.pick("5", "45", "100", "600"))
 	}
-	number("nodes", &j.Nodes, 5, 1, 1, 2, 2, 3)
-	if j.Nodes == 0 {
+	if c.one(5) {
+		args = append(args, "--nodes="+c.pick("1", "1", "2", "2", "3"))
+	} else {
 		args = append(args, "--nodes=1")
 	}
-	number("cpus-per-task", &j.CPUsPerTask, 2, 1, 1, 2, 2, 2, 4, 6, 9)
-	number("mem", &j.MemMB, 2, 500, 500, 500, 2000, 3500, 7000, 12000)
-	if c.one(4) {
-		j.GPUs = int64(1 + c.IntN(4))
-		spec := fmt.Sprint(j.GPUs)
+	number("ntasks-per-node", 8, 1, 2, 3)
+	if c.one(10) {
+		args = append(args, "--exclusive")
+	}
+	gpus := c.one(4)
+	switch {
+	case gpus && c.one(4):
+		number("cpus-per-gpu", 1, 1, 2, 3)
+	default:
+		number("cpus-per-task", 2, 1, 1, 2, 2, 2, 4, 6, 9)
+	}
+	switch {
+	case c.one(6):
+		number("mem-per-cpu", 1, 300, 500, 1000, 2000, 3000)
+	case gpus && c.one(6):
+		number("mem-per-gpu", 1, 500, 2000, 5000)
+	default:
+		number("mem", 2, 500, 500, 500, 2000, 3500, 7000, 12000)
+	}
+	if gpus {
+		spec := fmt.Sprint(1 + c.IntN(4))
 		if c.one(3) {
-			kind := c.pick("a100", "a100", "rtx2080", "v100")
-			j.GPUTypes = map[string]int64{kind: j.GPUs}
-			spec = kind + ":" + spec
+			spec = c.pick("a100", "a100", "rtx2080", "v100") + ":" + spec
 		}
-		args = append(args, "--gpus-per-node="+spec)
+		args = append(args, c.pick("--gpus-per-node=", "--gpus-per-node=", "--gres=gpu:")+spec)
 	}
 	if c.one(10) {
-		name, count := c.pick("matlab", "matlab", "matlab", "nosuch"), int64(1+c.IntN(3))
-		j.Licenses = map[string]int64{name: count}
-		args = append(args, fmt.Sprintf("--licenses=%s:%d", name, count))
+		args = append(args, fmt.Sprintf("--licenses=%s:%d", c.pick("matlab", "matlab", "matlab", "nosuch"), 1+c.IntN(3)))
 	}
 	if c.one(9) {
-		j.Reservation = c.pick("r0", "r0", "r1", "r1", "nosuch")
-		args = append(args, "--reservation="+j.Reservation)
+		args = append(args, "--reservation="+c.pick("r0", "r0", "r1", "r1", "nosuch"))
 	}
-	return j, args
+	return args
+}
+
+// jobOf is what the model makes of options.
+func jobOf(args []string) admission.Job {
+	var all sbatch.Options
+	for _, arg := range args {
+		o, err := sbatch.Parse(arg)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, o)
+	}
+	j, places := admission.JobOf(all)
+	j.Partition = places[0]
+	return j
 }
 
 // said is what Slurm did with a job.
@@ -309,6 +331,9 @@ func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
 	p := c.Partition(d.job.Partition)
 	free := *p
 	free.MaxMemPerCPU = slurm.Limit[int64]{}
+	if d.job.MemPerGPU > 0 {
+		free.DefMemPerCPU = slurm.Limit[int64]{}
+	}
 	reserved := map[string]bool{}
 	for _, r := range c.Reservations {
 		names, _ := hostlist.Expand(r.Nodes)
@@ -316,7 +341,7 @@ func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
 			reserved[n] = d.job.Reservation == ""
 		}
 	}
-	tested := int64(0) // nodes that --test-only thinks can have the job: it does not count CPUs by MaxMemPerCPU
+	tested := int64(0) // nodes that --test-only thinks can have the job: it does not count CPUs by MaxMemPerCPU, and no default beside --mem-per-gpu
 	for i := range nodes {
 		if c.Fits(p, &nodes[i], d.job) {
 			if d.fits = append(d.fits, nodes[i].Name); !reserved[nodes[i].Name] {
@@ -397,8 +422,8 @@ func runWorld(t *testing.T, root *someone, r chance, count map[string]int) int {
 		}
 		model := snapshot.Admission()
 		for range 25 {
-			d := &drawn{who: who}
-			d.job, d.args = r.job()
+			d := &drawn{who: who, args: r.job()}
+			d.job = jobOf(d.args)
 			d.predict(model, nodes)
 			d.place = places[d.job.Partition]
 			all = append(all, d)

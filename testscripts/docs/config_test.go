@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // keys lists the keys of a part of the configuration, with dots.
@@ -61,7 +62,16 @@ func TestNamesOfPySlurm(t *testing.T) {
 		}
 		for i := range theirs {
 			n++
-			c, err := config.Parse(strings.NewReader("queue: spool:/x\nslurm: {daemon: {"+theirs[i][1]+": 1}}"), "ponos.yaml")
+			value := "1"
+			switch d := sbatch.Lookup(ours[i][1]); {
+			case d == nil:
+				t.Errorf("the page names --%s, which sbatch does not have", ours[i][1])
+			case d.Form == sbatch.GRES:
+				value = "gpu:1"
+			case d.Form == sbatch.Flag || d.Form == sbatch.Word:
+				value = "true"
+			}
+			c, err := config.Parse(strings.NewReader("queue: spool:/x\nslurm: {daemon: {"+theirs[i][1]+": '"+value+"'}}"), "ponos.yaml")
 			if err != nil || len(c.Slurm.Daemon) != 1 || c.Slurm.Daemon[0].Name != ours[i][1] {
 				t.Errorf("%s: %v, %v; the page says %s", theirs[i][1], c.Slurm.Daemon, err, ours[i][1])
 			}

@@ -45,6 +45,12 @@ func TestCheck(t *testing.T) {
 			p.AllowAccounts, c.Accounts, c.Config["SLURM_VERSION"] = []string{"root"}, nil, "23.02.1"
 		}, "unknown account partition p"},
 		{"a QoS of others", func(_ *Cluster, _ *slurm.Partition, j *Job) { j.QOS = "deny" }, "no qos account lab"},
+		{"the default QoS of an account above", func(c *Cluster, p *slurm.Partition, _ *Job) {
+			p.AllowQOS, c.Associations[0].DefaultQOS, c.Accounts[0].DefaultQOS = []string{"long"}, "", "long"
+		}, "yes"},
+		{"the only QoS of the association", func(c *Cluster, p *slurm.Partition, _ *Job) {
+			p.AllowQOS, c.Associations[0].QOS = []string{"long"}, []string{"long"}
+		}, "yes"},
 		{"too long", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxTime = time.Minute }, "no duration partition p"},
 		{"too long, and not enforced", func(c *Cluster, p *slurm.Partition, _ *Job) {
 			p.MaxTime, c.Config["EnforcePartLimits"] = time.Minute, "NO"
@@ -81,6 +87,22 @@ func TestCheck(t *testing.T) {
 			j.MemMB, p.DefMemPerCPU, p.MaxMemPerNode = 0, slurm.AtMost(int64(3000)), slurm.AtMost(int64(4000))
 		}, "no memory partition p"},
 		{"CPUs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxTRESPerJob = slurm.TRES{"cpu": 7} }, "no account_limit account lab waits"},
+		{"GPUs of whole nodes", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Exclusive, j.GPUs, p.TRES = true, 0, slurm.TRES{"cpu": 64, "gres/gpu": 8, "gres/gpu:a100": 8}
+			c.Associations[0].MaxTRESPerJob = slurm.TRES{"gres/gpu": 3}
+		}, "unknown account_limit account lab"},
+		{"GPUs of a type of whole nodes", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.GPUs, p.Exclusive, p.TRES = 0, true, slurm.TRES{"cpu": 64, "gres/gpu": 8, "gres/gpu:a100": 8}
+			c.Associations[0].MaxTRESPerJob = slurm.TRES{"gres/gpu:a100": 3}
+		}, "unknown account_limit account lab"},
+		{"GPUs of whole nodes that have none", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Exclusive, j.GPUs, p.TRES = true, 0, slurm.TRES{"cpu": 64}
+			c.Associations[0].MaxTRESPerJob = slurm.TRES{"gres/gpu": 3}
+		}, "yes"},
+		{"memory of whole nodes", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Exclusive, j.MemMB, p.TRES = true, 0, slurm.TRES{"cpu": 64, "mem": 512000}
+			c.Associations[0].MaxTRESPerJob = slurm.TRES{"mem": 9000}
+		}, "unknown account_limit account lab"},
 		{"a group limit above", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Accounts[1].Grp.TRES = slurm.TRES{"gres/gpu": 3} }, "no account_limit account root waits"},
 		{"no jobs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxSubmit = slurm.AtMost(int64(0)) }, "no account_limit account lab"},
 		{"GPUs of the QoS", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.QOS[0].MaxTRESPerUser = slurm.TRES{"gres/gpu": 3} }, "no qos_limit QoS normal waits"},
@@ -88,6 +110,9 @@ func TestCheck(t *testing.T) {
 			c.QOS[0].MaxTRESPerUser, c.QOS[0].Flags = slurm.TRES{"gres/gpu": 3}, "DenyOnLimit"
 		}, "no qos_limit QoS normal"},
 		{"too few GPUs for the QoS", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.QOS[0].MinTRESPerJob = slurm.TRES{"gres/gpu": 8} }, "no min_gpu QoS normal waits"},
+		{"whole nodes, which may have enough GPUs for the QoS", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Exclusive, p.TRES, c.QOS[0].MinTRESPerJob = true, slurm.TRES{"gres/gpu": 16}, slurm.TRES{"gres/gpu": 8}
+		}, "unknown min_gpu QoS normal"},
 		{"a limit of the QoS comes before that of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) {
 			c.QOS[0].MaxWall, c.Associations[0].MaxWall = slurm.AtMost(2*time.Hour), slurm.AtMost(time.Minute)
 		}, "yes"},

@@ -151,7 +151,7 @@ func (k *checker) accounting() {
 	if account != "" || c.enforces("associations") {
 		k.allowedAccount(account)
 	}
-	k.qosName = cmp.Or(k.j.QOS, c.defaultQOS(k.assoc))
+	k.qosName = cmp.Or(k.j.QOS, c.DefaultQOS(k.assoc))
 	if k.assoc != nil && c.enforces("qos") && len(c.QOS) > 0 {
 		switch {
 		case c.qos(k.qosName) == nil:
@@ -261,21 +261,23 @@ func (k *checker) partitionLimits() {
 		k.enforced("duration", "%s, the partition allows %s", k.asked(), slurm.FormatDuration(p.MaxTime))
 		k.findings[len(k.findings)-1].Late = k.byLimit
 	}
-	if p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) && !p.MaxCPUsPerNode.Allows(k.need.CPUs) {
+	need := k.c.Need(p, j.Smallest())
+	if p.MaxCPUsPerNode.Allows(need.AskedCPUs) && !p.MaxCPUsPerNode.Allows(need.CPUs) {
 		k.unknown("cores", k.partition(), "%d cores come with the memory, the partition allows %d on a node",
-			k.need.CPUs, p.MaxCPUsPerNode.Max)
+			need.CPUs, p.MaxCPUsPerNode.Max)
 	}
-	if !p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) {
-		k.no("cores", k.partition(), "%d cores needed, the partition allows %d on a node", k.need.AskedCPUs, p.MaxCPUsPerNode.Max)
+	if !p.MaxCPUsPerNode.Allows(need.AskedCPUs) {
+		k.no("cores", k.partition(), "%d cores needed, the partition allows %d on a node", need.AskedCPUs, p.MaxCPUsPerNode.Max)
 	}
 	maxMem := p.MaxMemPerNode
 	if most := k.c.defaults().maxMemPerNode; !maxMem.Set && !p.MaxMemPerCPU.Set && most > 0 {
 		maxMem = slurm.AtMost(most)
 	}
-	if maxMem.Max > 0 && !maxMem.Allows(k.need.AskedMemMB) && k.c.countsMemory() {
-		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", k.need.AskedMemMB, maxMem.Max)
+	if maxMem.Max > 0 && !maxMem.Allows(need.AskedMemMB) && k.c.countsMemory() {
+		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", need.AskedMemMB, maxMem.Max)
 		// A default for each CPU is multiplied only when the job is there.
-		k.findings[len(k.findings)-1].Late = j.MemMB == 0 && (p.DefMemPerCPU.Set || !p.DefMemPerNode.Set && k.c.defaults().memPerCPU > 0)
+		k.findings[len(k.findings)-1].Late = j.MemMB == 0 && j.MemPerCPU == 0 &&
+			(p.DefMemPerCPU.Set || !p.DefMemPerNode.Set && k.c.defaults().memPerCPU > 0)
 	}
 }
 

@@ -49,10 +49,21 @@ type Job struct {
 	Tasks        int64 // 0 is one
 	CPUsPerTask  int64
 	MemMB        int64
+	MemPerCPU    int64 // in MiB, in place of MemMB
+	MemPerGPU    int64 // likewise
 	GPUs         int64
 	GPUTypes     map[string]int64 // by Slurm's type, where the job names types
 	Licenses     map[string]int64
 	Exclusive    bool
+	Least        *Job // the job on as many nodes as it may get; nil: on no more than Nodes
+}
+
+// Smallest is the job on as many nodes as it may get: no node has to have more for it.
+func (j Job) Smallest() Job {
+	if j.Least != nil {
+		return *j.Least
+	}
+	return j
 }
 
 // Verdict is the expected answer of Slurm.
@@ -165,21 +176,33 @@ func (c *Cluster) association(account, partition string) *slurm.Association {
 	return found
 }
 
-// defaultQOS is the QoS of a job that names none.
-func (c *Cluster) defaultQOS(a *slurm.Association) string {
-	switch {
-	case a == nil:
-		return "normal"
-	case a.DefaultQOS != "":
-		return a.DefaultQOS
-	case len(a.QOS) == 1:
+// DefaultQOS is the QoS of a job that names none: the only one of the association, its default, that of an
+// account above it, or else Slurm's own.
+func (c *Cluster) DefaultQOS(a *slurm.Association) string {
+	if a == nil {
+		return ownQOS
+	}
+	if len(a.QOS) == 1 {
 		return a.QOS[0]
+	}
+	up := a.Account
+	for depth := 0; a != nil && depth < 64; depth++ {
+		if a.DefaultQOS != "" {
+			return a.DefaultQOS
+		}
+		if a.User == "" {
+			up = a.Parent
+		}
+		a = c.account(up)
 	}
 	if root := c.account("root"); root != nil && root.DefaultQOS != "" {
 		return root.DefaultQOS
 	}
-	return "normal"
+	return ownQOS
 }
+
+// ownQOS is the QoS that each cluster has.
+const ownQOS = "normal"
 
 // remembersMemory reports whether Slurm counts memory at all.
 func (c *Cluster) countsMemory() bool {
@@ -207,7 +230,10 @@ func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
 	if perNode == 0 && perCPU == 0 {
 		perNode, perCPU = d.memPerNode, d.memPerCPU
 	}
-	if n.MemMB > 0 {
+	switch {
+	case j.MemPerCPU > 0:
+		perNode, perCPU = 0, j.MemPerCPU
+	case n.MemMB > 0:
 		perNode, perCPU = n.MemMB, 0
 	}
 	if n.AskedMemMB = perNode; perCPU > 0 {
@@ -215,7 +241,10 @@ func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
 	}
 	// A node is taken only if each GPU can have its default, whatever --mem says.
 	perGPU := p.DefMemPerGPU.Or(d.memPerGPU) * j.GPUs
-	if n.MemMB == 0 && perGPU == 0 {
+	if j.MemPerGPU > 0 {
+		perGPU = j.MemPerGPU * j.GPUs // beside the default of the partition
+	}
+	if n.MemMB == 0 && (perGPU == 0 || j.MemPerGPU > 0) {
 		n.MemMB = n.AskedMemMB
 	}
 	n.MemMB = max(n.MemMB, perGPU)

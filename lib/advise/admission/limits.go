@@ -59,8 +59,9 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 		switch {
 		case counted && value > limit:
 			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
-		case name == "cpu" && k.whole() && limit < 1<<40:
-			k.unknown(code, whose, "whole nodes have more CPUs than requested; %s allows %s %s", whose, amount(name, limit), what)
+		case limit < 1<<40 && k.mayAdd(name, value):
+			k.unknown(code, whose, "whole nodes may have more %s than requested; %s allows %s %s",
+				resource(name), whose, amount(name, limit), what)
 		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 &&
 			float64(k.need.GPUs*k.j.Nodes) > limit:
 			k.unknown(code, whose, "%s allows %s %s", whose, amount(name, limit), what)
@@ -74,6 +75,32 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 
 // whole reports whether the job gets whole nodes, whatever it requests.
 func (k *checker) whole() bool { return k.j.Exclusive || k.p.Exclusive }
+
+// mayAdd reports whether the job may get more of a resource than it requests, as it gets whole nodes.
+func (k *checker) mayAdd(name string, requested float64) bool {
+	switch {
+	case !k.whole():
+		return false
+	case name == "mem": // what is requested of it counts, also on a whole node
+		return k.j.MemMB == 0 && k.j.MemPerCPU == 0 && k.j.MemPerGPU == 0 && k.c.countsMemory()
+	case strings.HasPrefix(name, "gres/"):
+		return k.p.TRES[name] > requested
+	}
+	return name == "cpu"
+}
+
+// resource names what a limit is of.
+func resource(name string) string {
+	switch name {
+	case "mem":
+		return "memory"
+	case "cpu":
+		return "CPUs"
+	case "gres/gpu":
+		return "GPUs"
+	}
+	return name
+}
 
 func amount(name string, n float64) string {
 	switch name {
@@ -140,7 +167,11 @@ func (k *checker) qosLimits() {
 				if strings.HasPrefix(name, "gres/gpu") {
 					code = "min_gpu"
 				}
-				k.limit(code, whose, "%s requested, the QoS %s requires %s or more", amount(name, has[name]), q.Name, amount(name, least))
+				report := k.limit
+				if k.mayAdd(name, has[name]) {
+					report = k.unknown
+				}
+				report(code, whose, "%s requested, the QoS %s requires %s or more", amount(name, has[name]), q.Name, amount(name, least))
 			}
 			done[name] = true
 		}

@@ -10,80 +10,49 @@ import (
 )
 
 // JobOf is what options of sbatch request, and the partitions that they name. What no rule
-// of this model depends on is left out, as is a value that cannot be read: sbatch says so.
+// of this model depends on is left out. If a number cannot be read, there are none: sbatch says so.
 func JobOf(options sbatch.Options) (j Job, partitions []string) {
-	text := options.Value
-	number := func(name string) int64 {
-		first, _, _ := strings.Cut(text(name), "-") // a range of nodes: the fewest
-		n, err := strconv.ParseInt(first, 10, 32)
-		if err != nil || n < 0 {
-			return 0
-		}
-		return n
-	}
-	if p := text("partition"); p != "" {
+	if p := options.Value("partition"); p != "" {
 		partitions = strings.Split(p, ",")
 	}
-	j = Job{
-		Account: text("account"), QOS: text("qos"), Reservation: text("reservation"),
-		Nodes: number("nodes"), Tasks: number("ntasks-per-node"), CPUsPerTask: number("cpus-per-task"),
-	}
-	if tasks := number("ntasks"); tasks > 0 && j.Tasks == 0 {
-		j.Tasks = (tasks-1)/max(1, j.Nodes) + 1
-	}
-	if d, err := slurm.ParseDuration(text("time")); err == nil {
+	j = Job{Account: options.Value("account"), QOS: options.Value("qos"), Reservation: options.Value("reservation")}
+	if d, err := slurm.ParseDuration(options.Value("time")); err == nil {
 		j.Time = d
 	}
-	if mem, err := slurm.ParseMemory(text("mem")); err == nil {
-		j.MemMB = int64(mem)
+	a, err := options.Amount()
+	if err != nil {
+		return j, partitions
 	}
-	j.Exclusive = options.Has("exclusive")
-	gpus := func(list string) {
-		for word := range strings.SplitSeq(list, ",") {
-			name, count, counted := strings.Cut(word, ":")
-			n, err := strconv.ParseInt(count, 10, 32)
-			if !counted {
-				if n, err = strconv.ParseInt(name, 10, 32); err == nil {
-					name = ""
-				} else {
-					n, err = 1, nil
-				}
-			}
-			if err != nil || n <= 0 || word == "" {
-				continue
-			}
-			if j.GPUs += n; name != "" {
-				if j.GPUTypes == nil {
-					j.GPUTypes = map[string]int64{}
-				}
-				j.GPUTypes[name] += n
-			}
-		}
+	j.spread(&a, options)
+	widest := max(a.Tasks, a.GPUs)
+	if a.MostNodes > 0 {
+		widest = a.MostNodes
 	}
-	gpus(text("gpus-per-node"))
-	if j.GPUs == 0 && j.Nodes <= 1 {
-		gpus(text("gpus"))
-	}
-	for word := range strings.SplitSeq(text("gres"), ",") {
-		word = strings.TrimPrefix(word, "gres:")
-		if of, ok := strings.CutPrefix(word, "gpu:"); ok {
-			gpus(of)
-		} else if word == "gpu" {
-			gpus("1")
+	if widest > a.Nodes {
+		if a, err := options.With(sbatch.Option{Name: "nodes", Value: strconv.FormatInt(widest, 10)}).Amount(); err == nil {
+			least := j
+			least.spread(&a, options)
+			j.Least = &least
 		}
-	}
-	for word := range strings.FieldsFuncSeq(text("licenses"), func(r rune) bool { return r == ',' || r == ';' }) {
-		name, count, _ := strings.Cut(strings.Replace(word, "=", ":", 1), ":")
-		n, err := strconv.ParseInt(count, 10, 32)
-		if err != nil {
-			n = 1
-		}
-		if j.Licenses == nil {
-			j.Licenses = map[string]int64{}
-		}
-		j.Licenses[name] += n
 	}
 	return j, partitions
+}
+
+// spread sets what each node has if the job is spread evenly over the fewest nodes.
+func (j *Job) spread(a *sbatch.Amount, options sbatch.Options) {
+	node := a.Node()
+	j.Nodes, j.Exclusive, j.Licenses = a.Nodes, a.Exclusive, a.Licenses
+	j.Tasks, j.CPUsPerTask = min(node.Tasks, node.CPUs), a.PerTask
+	if tasks := max(1, j.Tasks); node.CPUs > tasks*max(1, j.CPUsPerTask) {
+		j.CPUsPerTask = (node.CPUs-1)/tasks + 1
+	} else if options.Has("cpus-per-gpu") {
+		j.CPUsPerTask = max(1, j.CPUsPerTask)
+	}
+	j.MemMB, _ = sbatch.Megabytes(options.Value("mem"))
+	j.MemPerCPU, _ = sbatch.Megabytes(options.Value("mem-per-cpu"))
+	j.MemPerGPU, _ = sbatch.Megabytes(options.Value("mem-per-gpu"))
+	j.GPUs, j.GPUTypes = node.GPUs, node.Kinds
+	delete(j.GPUTypes, "")
 }
 
 // CheckIn returns the rules that keep a job out of all of some partitions; of the

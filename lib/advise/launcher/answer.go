@@ -75,7 +75,7 @@ func (l *Launcher) common(o *sbatch.Options, a *request.Alternative, cores int, 
 	o.Set("gres", amounts(a.GRES))
 	o.Set("licenses", amounts(a.Licenses))
 	if a.Exclusive {
-		o.SetBare("exclusive")
+		o.SetFlag("exclusive")
 	}
 	if !at.IsZero() {
 		o.Set("deadline", at.Format("2006-01-02T15:04:05"))

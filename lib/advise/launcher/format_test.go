@@ -7,7 +7,7 @@ import (
 )
 
 func TestWrite(t *testing.T) {
-	o := sbatch.Options{{Name: "nodes", Value: "1"}, {Name: "partition", Value: "a,b"}, {Name: "constraint", Value: "(x&y)|(z)"}, {Name: "exclusive", Bare: true}}
+	o := sbatch.Options{{Name: "nodes", Value: "1"}, {Name: "partition", Value: "a,b"}, {Name: "constraint", Value: "(x&y)|(z)"}, {Name: "exclusive"}}
 	for format, want := range map[string]string{
 		"args":   "--nodes=1 --partition=a,b --constraint=(x&y)|(z) --exclusive\n",
 		"args0":  "--nodes=1\x00--partition=a,b\x00--constraint=(x&y)|(z)\x00--exclusive\x00",

@@ -229,7 +229,7 @@ func allows(name string, allow, deny []string) bool {
 // reason.
 func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Cluster, rules map[string]slurm.QOS) ([]choice, []Reason) {
 	if len(s.Associations) == 0 {
-		return qosChoices(p, slurm.Association{}, "", rules), nil
+		return qosChoices(p, slurm.Association{}, "", "", rules), nil
 	}
 	var mine []string
 	var usable []slurm.Association
@@ -261,7 +261,7 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Clus
 		if account == s.DefaultAccount {
 			account = ""
 		}
-		all = append(all, qosChoices(p, m, account, rules)...)
+		all = append(all, qosChoices(p, m, account, model.DefaultQOS(&m), rules)...)
 	}
 	if len(all) == 0 {
 		text := fmt.Sprintf("none of your QoS may use the partition, which is for %s", strings.Join(p.AllowQOS, ", "))
@@ -277,24 +277,28 @@ func rank(last bool) int {
 	return 0
 }
 
-func qosChoices(p *slurm.Partition, m slurm.Association, account string, rules map[string]slurm.QOS) []choice {
+func qosChoices(p *slurm.Partition, m slurm.Association, account, byDefault string, rules map[string]slurm.QOS) []choice {
 	var all []choice
-	add := func(option, name string) {
-		all = append(all, choice{qos: option, isQOS: name, account: account, isAccount: m.Account})
+	add := func(name string) {
+		c := choice{qos: name, isQOS: name, account: account, isAccount: m.Account}
+		if name == byDefault {
+			c.qos = ""
+		}
+		all = append(all, c)
 	}
 	if len(m.QOS) == 0 { // unknown, or the cluster has none
 		if p.AllowQOS == nil {
-			add("", m.DefaultQOS)
+			add(byDefault)
 		}
 		for _, q := range p.AllowQOS {
-			add(q, q)
+			add(q)
 		}
 		return all
 	}
 	names := slices.Clone(m.QOS)
 	slices.SortStableFunc(names, func(a, b string) int {
-		if a == m.DefaultQOS || b == m.DefaultQOS {
-			return rank(a != m.DefaultQOS) - rank(b != m.DefaultQOS)
+		if a == byDefault || b == byDefault {
+			return rank(a != byDefault) - rank(b != byDefault)
 		}
 		x, y := rules[a].MaxWall.Or(0), rules[b].MaxWall.Or(0)
 		switch {
@@ -306,12 +310,8 @@ func qosChoices(p *slurm.Partition, m slurm.Association, account string, rules m
 		return 1
 	})
 	for _, q := range names {
-		switch {
-		case !allows(q, p.AllowQOS, p.DenyQOS):
-		case q == m.DefaultQOS:
-			add("", q)
-		default:
-			add(q, q)
+		if allows(q, p.AllowQOS, p.DenyQOS) {
+			add(q)
 		}
 	}
 	return all

@@ -65,7 +65,7 @@ func hopelessNow(ctx context.Context, options sbatch.Options, world World) strin
 		case at >= 0:
 			why = words(found[at])
 		case !slices.ContainsFunc(snapshot.Groups, func(g cluster.Group) bool {
-			return g.Partitions.Has(name) && large(g, model.Need(model.Partition(name), job), job)
+			return g.Partitions.Has(name) && large(g, model.Need(model.Partition(name), job.Smallest()), job.Smallest())
 		}):
 			why = fmt.Sprintf(
 				"Slurm would refuse the job: partition %s: it has no node with the requested CPUs, memory and GPUs on each", name)
@@ -78,7 +78,7 @@ func hopelessNow(ctx context.Context, options sbatch.Options, world World) strin
 
 // large reports whether nodes of a group have what a job takes on each, if they are up and idle.
 func large(g cluster.Group, need admission.Need, job admission.Job) bool {
-	if need.AskedCPUs > int64(g.CPUs) || job.MemMB > g.Memory>>20 {
+	if need.AskedCPUs > int64(g.CPUs) || max(job.MemMB, job.MemPerCPU*need.AskedCPUs, job.MemPerGPU*job.GPUs) > g.Memory>>20 {
 		return false
 	}
 	gres, err := slurm.ParseGRES(g.GRES)

@@ -24,7 +24,8 @@ func place(t *testing.T) {
 // options are those of a command line.
 func options(line string) (all sbatch.Options) {
 	for _, word := range strings.Fields(line) {
-		all = append(all, sbatch.Parse(word))
+		o, _ := sbatch.Parse(word)
+		all = append(all, o)
 	}
 	return all
 }

@@ -59,7 +59,7 @@ func TestSbatchOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := Options([]string{"-t", "30", "--gpus=2", "--exclusive", "-n2", script, "--mem=1G"})
-	if want := "--time=30 --gpus=2 --exclusive --ntasks=2 --partition=gpu --cpus-per-task=4"; err != nil || got.String() != want {
+	if want := "--partition=gpu --cpus-per-task=4 --time=30 --gpus=2 --exclusive --ntasks=2"; err != nil || got.String() != want {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
 	if got, err := Options([]string{"-n2", "in-path.sh"}); err != nil || got.Value("ntasks") != "2" {

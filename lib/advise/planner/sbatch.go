@@ -1,14 +1,12 @@
 package planner
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
@@ -20,23 +18,21 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
-// shortOptions are those of sbatch that matter to a forecast.
-var shortOptions = map[string]string{
-	"-A": "account", "-C": "constraint", "-G": "gpus", "-J": "job-name", "-L": "licenses", "-N": "nodes", "-c": "cpus-per-task",
-	"-n": "ntasks", "-p": "partition", "-q": "qos", "-t": "time", "-w": "nodelist", "-x": "exclude", "-a": "array",
-}
-
 // maxScript limits how much of a script is read.
 const maxScript = 1 << 20
 
-// Options are the options of a command line and, where it names a script, of the
-// script; those of the command line come first. Numbers keep their values as they are.
+// Options are the options of a command line of sbatch and, where it names a script, of the script. Of a
+// heterogeneous job they are those of the first component.
 func Options(args []string) (sbatch.Options, error) {
-	given, script := optionsIn(args)
-	if script == "" || script == "-" {
+	line, err := sbatch.Argv(args)
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
+	}
+	given := line.Jobs[0]
+	if len(line.Command) == 0 || line.Command[0] == "-" {
 		return given, nil
 	}
-	f, err := os.Open(script)
+	f, err := os.Open(line.Command[0])
 	if errors.Is(err, fs.ErrNotExist) {
 		return given, nil // sbatch looks in PATH as well, and is asked first
 	}
@@ -44,61 +40,15 @@ func Options(args []string) (sbatch.Options, error) {
 		return nil, fault.Wrap(fault.Usage, err)
 	}
 	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxScript)
-	for read := 0; lines.Scan() && read < maxScript; read += len(lines.Bytes()) {
-		text := strings.TrimSpace(lines.Text())
-		if text != "" && !strings.HasPrefix(text, "#") {
-			break // sbatch stops at the first command
-		}
-		if rest, ok := strings.CutPrefix(text, "#SBATCH"); ok {
-			words := strings.Fields(rest)
-			if at := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); at >= 0 {
-				words = words[:at]
-			}
-			inScript, _ := optionsIn(words)
-			for _, o := range inScript {
-				if !given.Has(o.Name) {
-					given = append(given, o)
-				}
-			}
-		}
+	text, err := io.ReadAll(io.LimitReader(f, maxScript))
+	if err != nil {
+		return nil, err
 	}
-	return given, lines.Err()
-}
-
-// optionsIn are the options among words, and the first word that is none.
-func optionsIn(words []string) (options sbatch.Options, script string) {
-	for i := 0; i < len(words); i++ {
-		word := words[i]
-		if !strings.HasPrefix(word, "-") || word == "-" {
-			return options, word
-		}
-		name, value, joined := strings.Cut(word, "=")
-		if long, ok := strings.CutPrefix(name, "--"); ok {
-			if !joined && TakesValue(word) && i+1 < len(words) {
-				i++
-				value = words[i]
-			}
-			options = options.With(sbatch.Option{Name: long, Value: strings.Trim(value, `"'`), Bare: value == ""})
-			continue
-		}
-		if len(word) < 2 {
-			continue
-		}
-		long, known := shortOptions[word[:2]]
-		switch {
-		case len(word) > 2:
-			value = word[2:]
-		case TakesValue(word) && i+1 < len(words):
-			i++
-			value = words[i]
-		}
-		if known {
-			options = options.With(sbatch.Option{Name: long, Value: strings.Trim(value, `"'`)})
-		}
+	inScript, err := sbatch.Script(string(text))
+	if err != nil {
+		return nil, fault.Errorf(fault.Usage, "%s: %w", line.Command[0], err)
 	}
-	return options, ""
+	return inScript[0].With(given...), nil
 }
 
 // JobFor is the job that options of sbatch request in a partition, as it would wait in the
@@ -202,23 +152,4 @@ func Weights(c slurm.Config) priority.Weights {
 		Age: c.Weight("Age"), Assoc: c.Weight("Assoc"), FairShare: c.Weight("FairShare"), JobSize: c.Weight("JobSize"),
 		Partition: c.Weight("Partition"), QOS: c.Weight("QOS"), TRES: c.TRESWeights(),
 	}
-}
-
-// flagsAlone are sbatch's options without a value; any other one takes the next
-// argument, unless it is joined to its value.
-var flagsAlone = []string{
-	"--consolidate-segments", "--contiguous", "--exclusive", "--get-user-env", "--help", "--hold", "--ignore-pbs", "--nice",
-	"--no-kill", "--no-requeue", "--oom-kill-step", "--overcommit", "--oversubscribe", "--parsable", "--propagate", "--quiet",
-	"--reboot", "--requeue", "--resv-ports", "--spread-job", "--spread-segments", "--stepmgr", "--test-only", "--usage",
-	"--use-min-nodes", "--verbose", "--version", "--wait",
-	"-H", "-k", "-O", "-Q", "-s", "-v", "-W", "-h", "-V",
-}
-
-// TakesValue reports whether an argument is an option of sbatch whose value is the next argument.
-func TakesValue(arg string) bool {
-	long := strings.HasPrefix(arg, "--")
-	if long && (len(arg) == 2 || strings.Contains(arg, "=")) || !long && (len(arg) != 2 || arg[0] != '-') {
-		return false
-	}
-	return !slices.Contains(flagsAlone, arg)
 }

@@ -81,19 +81,17 @@ func (p *System) SubmitDaemon(ctx context.Context, every time.Duration) (string,
 	own := sbatch.Options{
 		{Name: "job-name", Value: "ponos-agent"},
 		{Name: "open-mode", Value: "append"},
-		{Name: "requeue", Bare: true},
+		{Name: "requeue"},
 		{Name: "output", Value: p.DaemonLog()},
 		// Long enough to end a turn; Slurm checks every 30 seconds.
 		{Name: "signal", Value: "B:USR1@120"},
 	}
 	batch := slurm.Batch{Script: script, Env: slurmrunner.Environ(os.Environ())}
-	for _, o := range own.With(options...).With(daemon...) {
-		if o.Name == "no-requeue" {
-			return "", fault.Errorf(fault.Usage, "slurm.daemon: the agent's job must be requeued: requeue cannot be false")
-		}
-		batch.Options = append(batch.Options, o.Arg())
+	all := own.With(options...).With(daemon...)
+	if all.Has("no-requeue") {
+		return "", fault.Errorf(fault.Usage, "slurm.daemon: the agent's job must be requeued: requeue cannot be false")
 	}
-	batch.Options = append(batch.Options, "--comment="+p.daemonComment())
+	batch.Options = append(all.Args(), "--comment="+p.daemonComment())
 	return p.mode.can().daemon.client.Submit(ctx, batch)
 }
 

@@ -73,6 +73,46 @@ requests: {'train-*': 'cuda(mem=14G)'}
 	}
 }
 
+// What sbatch would refuse is refused here, and yes and no become what sbatch takes.
+func TestSettingsOfSbatch(t *testing.T) {
+	for settings, want := range map[string]string{
+		"base: {kill-on-invalid-dep: yes}":                        "--kill-on-invalid-dep=yes",
+		"base: {kill_on_invalid_dep: false}":                      "--kill-on-invalid-dep=no",
+		"base: {exclusive: yes}":                                  "--exclusive",
+		"base: {exclusive: user}":                                 "--exclusive=user",
+		"{base: {exclusive: yes, time: 5}, cpu: {exclusive: no}}": "--time=5",
+		"{base: {contiguous: on}, cpu: {contiguous: off}}":        "",
+		"{base: {requeue: yes}, cpu: {requeue: no}}":              "--no-requeue",
+		"{base: {mem: 1G}, cpu: {mem-per-cpu: 2G}}":               "--mem-per-cpu=2G",
+		"{base: {gres: gpu:2}, cpu: {gpus: a100}}":                "--gpus=a100",
+		"base: {time: 2h}":                                        "--time=2:00:00",
+		"base: {of-a-plugin: true, another: 3}":                   "--of-a-plugin --another=3",
+	} {
+		c, err := parse(t, "queue: spool:spool\nslurm: {"+strings.Trim(settings, "{}")+"}}\n")
+		if err != nil {
+			t.Errorf("%s: %v", settings, err)
+		} else if got := c.Slurm.Base.With(c.Slurm.CPU...).String(); got != want {
+			t.Errorf("%s: %s, want %s", settings, got, want)
+		}
+	}
+	for settings, want := range map[string]string{
+		"base: {kill-on-invalid-dep: }":                   `slurm.base.kill-on-invalid-dep: option "kill-on-invalid-dep" lacks a value`,
+		"base: {exclusive: maybe}":                        `slurm.base.exclusive: option "exclusive": invalid value "maybe"`,
+		"base: {cpus-per-task: four}":                     "expected a whole number from 1",
+		"base: {mem: 1G, mem-per-cpu: 1G}":                "--mem and --mem-per-cpu cannot be combined",
+		"base: {contiguous: 3}":                           "takes no value",
+		"base: {array: 1-3}":                              "the agent cannot work with this option",
+		"base: {of-a-plugin: false}":                      "cannot be taken back",
+		"base: {find: }":                                  "lacks a resource request",
+		"daemon: {comment: x}":                            "marks its jobs",
+		"daemon: {tasks-per-node: 1, ntasks_per_node: 2}": "given twice",
+	} {
+		if _, err := parse(t, "queue: spool:spool\nslurm: {"+settings+"}\n"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", settings, err, want)
+		}
+	}
+}
+
 func TestEveryProblemAtOnce(t *testing.T) {
 	_, err := parse(t, `
 url: ftp://x
@@ -112,7 +152,7 @@ mode: cloud
 		`ponos.yaml:10: slurm.base.comment: the agent marks its jobs by the comment`,
 		`slurm.base.Bad Key: not a long option of sbatch: "Bad Key"`,
 		`ponos.yaml:11: slurm.gpu: expected a mapping`,
-		`ponos.yaml:12: slurm.cpu.output: the agent keeps`,
+		`ponos.yaml:12: slurm.cpu.output: the agent names the jobs of tasks, and keeps their output`,
 		`ponos.yaml:12: slurm.cpu.signal: with B: only the job script gets the signal`,
 		`ponos.yaml:16: local.max_jobs: expected a whole number`,
 		`ponos.yaml:17: retention: invalid duration "soon"`,

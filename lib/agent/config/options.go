@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -11,107 +10,90 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/need"
 )
 
-// pyslurm maps attributes of PySlurm's JobSubmitDescription, which the official
-// agent uses, to options of sbatch, where the two differ by more than '_' and '-'.
-var pyslurm = map[string]string{
-	"name": "job-name", "time-limit": "time", "time-limit-min": "time-min", "partitions": "partition",
-	"memory-per-node": "mem", "memory-per-cpu": "mem-per-cpu", "memory-per-gpu": "mem-per-gpu",
-	"gres-per-node": "gres", "features": "constraint", "standard-output": "output", "standard-error": "error",
-	"standard-in": "input", "working-directory": "chdir", "is-requeueable": "requeue", "mail-types": "mail-type",
-	"reservations": "reservation", "accounting-gather-frequency": "acctg-freq", "dependencies": "dependency",
-	"begin-time": "begin", "deadline-time": "deadline", "excluded-nodes": "exclude", "required-nodes": "nodelist",
-	"tres-per-task": "tres-per-task", "environment": "export", "log-files-open-mode": "open-mode",
-	"core-reservation-count": "core-spec", "thread-reservation-count": "thread-spec", "container": "container",
-	"shared": "oversubscribe", "cpu-frequency": "cpu-freq", "burst-buffer": "bb", "site-factor": "priority",
-}
-
-// flags are options of sbatch that take no value.
-var flags = []string{
-	"contiguous", "requeue", "no-requeue", "overcommit", "oversubscribe", "spread-job", "use-min-nodes", "reboot",
-	"ignore-pbs", "hold", "kill-on-invalid-dep",
-}
-
 func (d *decoder) options(node *yaml.Node, target *sbatch.Options, key string) {
 	if node.Kind != yaml.MappingNode {
 		d.at(node.Line, key, "expected a mapping of sbatch's options to values")
 		return
 	}
+	use := sbatch.ByConfig
+	if key == "slurm.daemon" {
+		use = sbatch.ByDaemon
+	}
+	var all sbatch.Options
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		k, v := node.Content[i], node.Content[i+1]
 		full := key + "." + k.Value
 		d.lines[full] = k.Line
-		name := sbatch.Name(k.Value)
-		if longer, ok := pyslurm[name]; ok {
-			name = longer
-		}
+		name := sbatch.Attribute(k.Value)
 		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name[0] == '-' {
 			d.at(k.Line, full, "not a long option of sbatch: %q", k.Value)
 			continue
 		}
-		if _, twice := target.Get(name); twice {
-			d.at(k.Line, full, "option --%s is given twice", name)
+		value, ok := d.text(v, full)
+		if !ok {
+			continue
 		}
-		o := sbatch.Option{Name: name}
-		yes, isBool := boolean(v)
-		isBool = isBool && (v.Tag == "!!bool" || slices.Contains(flags, name))
-		switch {
-		case v.Kind == yaml.ScalarNode && v.Tag == "!!null":
-			o.Bare = true
-		case isBool:
-			if !yes {
-				if name != "requeue" {
-					continue
-				}
-				o.Name = "no-requeue"
+		if v.Tag == "!!bool" && sbatch.Lookup(name) == nil { // an option of a plugin
+			if value = nil; v.Value != "true" {
+				d.at(k.Line, full, "an option that sbatch itself does not have cannot be taken back: leave it out")
+				continue
 			}
-			o.Bare = true
-		case v.Kind == yaml.ScalarNode:
-			o.Value = v.Value
-		case v.Kind == yaml.SequenceNode:
-			o.Value = d.join(v, full, func(item *yaml.Node) string { return item.Value })
-		case v.Kind == yaml.MappingNode: // gres_per_node: {tesla: 1}
-			o.Value = d.pairs(v, full)
-		default:
-			d.at(v.Line, full, "expected a value")
+		}
+		o, err := sbatch.Setting(k.Value, value)
+		if err == nil {
+			err = o.Check()
+		}
+		if err != nil {
+			d.at(k.Line, full, "%v", err)
 			continue
 		}
-		if o.Bare && name != "exclusive" && name != "nvmps" && !slices.Contains(flags, o.Name) && v.Tag == "!!null" {
-			d.at(k.Line, full, "it lacks a value")
-			continue
+		if all.Has(o.Name) {
+			d.at(k.Line, full, "option --%s is given twice", o.Name)
 		}
-		if reason := refused(o, key == "slurm.daemon"); reason != "" {
+		if reason := refused(o, use); reason != "" {
 			d.at(k.Line, full, "%s", reason)
 		}
-		*target = target.With(o)
+		all = append(all, o)
 	}
+	if both := all.Conflict(sbatch.Newest); both != nil {
+		d.at(node.Line, key, "--%s and --%s cannot be combined", both[0], both[1])
+	}
+	*target = target.With(all...)
+}
+
+// text returns the value of an option as text, nil for null.
+func (d *decoder) text(v *yaml.Node, key string) (*string, bool) {
+	text := v.Value
+	switch {
+	case v.Kind == yaml.ScalarNode && v.Tag == "!!null":
+		return nil, true
+	case v.Kind == yaml.ScalarNode:
+	case v.Kind == yaml.SequenceNode:
+		text = d.join(v, key, func(item *yaml.Node) string { return item.Value })
+	case v.Kind == yaml.MappingNode: // gres_per_node: {tesla: 1}
+		text = d.pairs(v, key)
+	default:
+		d.at(v.Line, key, "expected a value")
+		return nil, false
+	}
+	return &text, true
 }
 
 // refused returns why an option cannot be set for a job, or "".
-func refused(o sbatch.Option, daemon bool) string {
-	switch o.Name {
-	case "comment":
+func refused(o sbatch.Option, use sbatch.Use) string {
+	known := sbatch.Lookup(o.Name)
+	switch {
+	case o.Name == "comment":
 		return "the agent marks its jobs by the comment"
-	case "parsable", "wait", "wrap", "test-only", "array", "help", "usage", "version", "quiet", "verbose",
-		"get-user-env", "clusters", "cluster", "uid", "gid":
+	case o.Name == "find" && o.Value == "":
+		return "it lacks a resource request"
+	case known != nil && known.Use&use == 0 && known.Use&sbatch.ByDaemon != 0:
+		return "the agent names the jobs of tasks, and keeps their output and directories itself, below data_dir"
+	case known != nil && known.Use&use == 0:
 		return "the agent cannot work with this option"
-	case "job-name":
-		if !daemon {
-			return "the agent names the jobs after their tasks"
-		}
-	case "output", "error", "open-mode", "chdir", "input":
-		if !daemon {
-			return "the agent keeps the tasks' output and directories itself, below data_dir"
-		}
-	case "signal":
-		if need.SignalsScript(o) && !daemon {
-			return need.OnlyScript
-		}
-	case "find":
-		if len(o.Value) == 0 {
-			return "it lacks a resource request"
-		}
-	}
-	if strings.ContainsAny(o.Value, "\n\x00") {
+	case need.SignalsScript(o) && use == sbatch.ByConfig:
+		return need.OnlyScript
+	case strings.ContainsAny(o.Value, "\n\x00"):
 		return fmt.Sprintf("%q has a line break", o.Value)
 	}
 	return ""
@@ -133,17 +115,6 @@ func (d *decoder) names(node *yaml.Node, target *Names, key string) {
 		}
 		*target = append(*target, item.Value)
 	}
-}
-
-// boolean reads a scalar as YAML 1.1 does, as many users still write "requeue: yes".
-func boolean(v *yaml.Node) (yes, ok bool) {
-	switch strings.ToLower(v.Value) {
-	case "true", "yes", "on":
-		return true, v.Kind == yaml.ScalarNode
-	case "false", "no", "off":
-		return false, v.Kind == yaml.ScalarNode
-	}
-	return false, false
 }
 
 func (d *decoder) join(list *yaml.Node, key string, text func(*yaml.Node) string) string {

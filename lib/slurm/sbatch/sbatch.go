@@ -1,5 +1,5 @@
-// Package sbatch has the options of sbatch: one type for what is configured, found for a request,
-// given on a command line, learned, and submitted. It knows no meaning of an option.
+// Package sbatch knows what the options of sbatch are: names, values, who may set them for a job, and what
+// they request. It reads them from command lines, scripts and settings, merges and prints them.
 package sbatch
 
 import (
@@ -12,37 +12,66 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
-// Option is a long option of sbatch without its dashes.
-type Option struct {
-	Name, Value string
-	Bare        bool // it has no value, as --exclusive
-}
+// Option is a long option of sbatch without its dashes. An option that may stand without a value has
+// none if Value is empty.
+type Option struct{ Name, Value string }
 
-// Parse reads NAME=VALUE or NAME, with or without dashes in front. In names, "_" and "-" are the same.
-func Parse(text string) Option {
-	name, value, hasValue := strings.Cut(text, "=")
-	return Option{Name: Name(strings.TrimPrefix(name, "--")), Value: value, Bare: !hasValue}
-}
+// Options are options of sbatch, in the order in which they are given, each at most once.
+type Options []Option
 
-// Name returns the name of an option as sbatch has it: people also write "_" for "-".
-func Name(name string) string { return strings.ReplaceAll(name, "_", "-") }
+// no is the value of an option that is not to be given, though an earlier one may say so: it takes
+// that away. It is the value of options that sbatch knows only as given.
+const no = "no"
+
+// Off reports whether the option takes away an earlier one, and is not printed.
+func (o Option) Off() bool {
+	d := byName[o.Name]
+	return o.Value == no && d != nil && (d.Form == Flag || d.Optional)
+}
 
 // Arg returns the option as an argument: --name=value.
 func (o Option) Arg() string {
-	if o.Bare {
-		return "--" + o.Name
+	if o.Value == "" {
+		if d := byName[o.Name]; d == nil || d.Form == Flag || d.Optional {
+			return "--" + o.Name
+		}
 	}
 	return "--" + o.Name + "=" + o.Value
 }
 
-// Options are options of sbatch, in the order in which they are given.
-type Options []Option
+// Directive returns the option as a line of a batch script, without its end.
+func (o Option) Directive() string {
+	arg := o.Arg()
+	if strings.ContainsAny(o.Value, " \t#\"'\\") {
+		arg = "--" + o.Name + `="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(o.Value) + `"`
+	}
+	return directive + " " + arg
+}
+
+// Update returns the option as an argument of "scontrol update", "" if a submitted job cannot change it.
+func (o Option) Update() string {
+	d := byName[o.Name]
+	switch {
+	case d == nil || d.Update == "":
+		return ""
+	case d.Form == Flag || d.Name == "requeue":
+		if o.Off() {
+			return d.Update + "=0"
+		}
+		return d.Update + "=1"
+	case d.Name == "nice" && o.Value == "":
+		return "Nice=100"
+	}
+	return d.Update + "=" + o.Value
+}
 
 // Args returns the options as arguments.
 func (o Options) Args() []string {
-	args := make([]string, len(o))
-	for i, option := range o {
-		args[i] = option.Arg()
+	args := []string{}
+	for _, option := range o {
+		if !option.Off() {
+			args = append(args, option.Arg())
+		}
 	}
 	return args
 }
@@ -53,7 +82,7 @@ func (o Options) String() string { return strings.Join(o.Args(), " ") }
 // Get returns the value of an option, and whether it is given.
 func (o Options) Get(name string) (value string, ok bool) {
 	for _, option := range o {
-		if option.Name == name {
+		if option.Name == name && !option.Off() {
 			return option.Value, true
 		}
 	}
@@ -72,40 +101,66 @@ func (o Options) Has(name string) bool {
 	return ok
 }
 
-// With returns the options with later ones, which replace options of the same name. It leaves o
-// unchanged.
+// With returns the options with later ones, which replace what is said of the same thing: by the
+// same option, by one that excludes it, and for GPUs by another way to request them. It leaves o unchanged.
 func (o Options) With(later ...Option) Options {
 	merged := slices.Clone(o)
 	for _, l := range later {
-		merged = append(slices.DeleteFunc(merged, func(e Option) bool { return e.Name == l.Name }), l)
+		kept := merged[:0]
+		for _, e := range merged {
+			if e, ok := e.beside(l); ok {
+				kept = append(kept, e)
+			}
+		}
+		merged = append(kept, l)
 	}
 	return merged
 }
 
-// order is that in which Set keeps options; others follow as they come.
-var order = []string{"nodes", "time", "account", "qos", "partition", "constraint", "mem", "exclude", "mem-per-gpu", "cpus-per-task",
-	"ntasks-per-node", "nodelist", "gpus", "gpus-per-node", "gres", "tmp", "licenses", "exclusive", "deadline"}
+// beside returns what is left of an option that a later one follows.
+func (o Option) beside(later Option) (Option, bool) {
+	switch {
+	case o.Name == later.Name:
+		return o, false
+	case o.GPUs() && later.GPUs():
+		return o.withoutGPUs()
+	}
+	return o, !slices.ContainsFunc(pairs, func(p pair) bool {
+		return p.b != "gres" && (p.a == o.Name && p.b == later.Name || p.a == later.Name && p.b == o.Name)
+	})
+}
 
-// Set gives an option a value, and sorts the options by what people look for first. An empty value
-// removes the option.
+// Newest is the newest version that the table covers.
+const Newest Version = 2605
+
+// Conflict returns two options that the sbatch of a version refuses together, or nil.
+func (o Options) Conflict(v Version) []string {
+	for _, p := range pairs {
+		a, b := o.Has(p.a), o.Has(p.b)
+		if p.b == "gres" {
+			b = Option{p.b, o.Value(p.b)}.GPUs()
+		}
+		if a && b && p.refused > 0 && p.refused <= v {
+			return []string{p.a, p.b}
+		}
+	}
+	return nil
+}
+
+// Set gives an option a value, and sorts the options as the table does: what people look for first. An
+// empty value removes the option.
 func (o *Options) Set(name, value string) {
 	name = Name(name)
-	i := slices.IndexFunc(*o, func(option Option) bool { return option.Name == name })
-	switch {
-	case value == "" && i >= 0:
-		*o = slices.Delete(*o, i, i+1)
-	case value == "":
-	case i >= 0:
-		(*o)[i] = Option{Name: name, Value: value}
-	default:
-		o.put(Option{Name: name, Value: value})
+	*o = slices.DeleteFunc(*o, func(option Option) bool { return option.Name == name })
+	if value != "" {
+		o.put(Option{name, value})
 	}
 }
 
-// SetBare sets an option that has no value.
-func (o *Options) SetBare(name string) {
+// SetFlag gives an option without a value.
+func (o *Options) SetFlag(name string) {
 	o.Set(name, "")
-	o.put(Option{Name: Name(name), Bare: true})
+	o.put(Option{Name: Name(name)})
 }
 
 // SetInt sets a number, if it is positive.
@@ -136,8 +191,8 @@ func (o *Options) put(option Option) {
 }
 
 func place(name string) int {
-	if i := slices.Index(order, name); i >= 0 {
+	if i := slices.IndexFunc(table, func(d Definition) bool { return d.Name == name }); i >= 0 {
 		return i
 	}
-	return len(order)
+	return len(table)
 }

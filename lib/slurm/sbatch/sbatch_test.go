@@ -1,9 +1,20 @@
 package sbatch
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
+
+// given reads options as they are written in a line.
+func given(t *testing.T, line string) Options {
+	t.Helper()
+	l, err := Argv(strings.Fields(line))
+	if err != nil || len(l.Command) > 0 {
+		t.Fatalf("%s: %v, %q", line, err, l.Command)
+	}
+	return l.Jobs[0]
+}
 
 func TestSet(t *testing.T) {
 	var o Options
@@ -13,7 +24,7 @@ func TestSet(t *testing.T) {
 	o.Set("nodes", "1")
 	o.Set("nodes", "2")
 	o.Set("qos", "")
-	o.SetBare("exclusive")
+	o.SetFlag("exclusive")
 	if got := o.String(); got != "--nodes=2 --time=4 --gpus-per-node=3 --exclusive --mail-type=END" {
 		t.Error(got)
 	}
@@ -24,31 +35,115 @@ func TestSet(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	for text, want := range map[string]Option{
-		"mem=8G":            {Name: "mem", Value: "8G"},
-		"--cpus_per_task=2": {Name: "cpus-per-task", Value: "2"},
-		"--exclusive":       {Name: "exclusive", Bare: true},
-		"exclusive=":        {Name: "exclusive"},
-		"export=A_B=c":      {Name: "export", Value: "A_B=c"},
+func TestSettings(t *testing.T) {
+	text := func(s string) *string { return &s }
+	for _, c := range []struct {
+		name  string
+		value *string
+		want  string // the argument, or what is wrong
+	}{
+		{"mem", text("8G"), "--mem=8G"},
+		{"cpus_per_task", text("2"), "--cpus-per-task=2"},
+		{"memory_per_node", text("8G"), "--mem=8G"},
+		{"tasks-per-node", text("2"), "--ntasks-per-node=2"},
+		{"exclusive", nil, "--exclusive"},
+		{"exclusive", text("yes"), "--exclusive"},
+		{"exclusive", text("no"), ""},
+		{"exclusive", text("user"), "--exclusive=user"},
+		{"contiguous", text("true"), "--contiguous"},
+		{"contiguous", text("off"), ""},
+		{"contiguous", text("2"), `option "contiguous" takes no value`},
+		{"requeue", text("no"), "--no-requeue"},
+		{"requeue", text("expedite"), "--requeue=expedite"},
+		{"is_requeueable", text("yes"), "--requeue"},
+		{"kill-on-invalid-dep", text("yes"), "--kill-on-invalid-dep=yes"},
+		{"kill-on-invalid-dep", text("false"), "--kill-on-invalid-dep=no"},
+		{"kill-on-invalid-dep", nil, `option "kill-on-invalid-dep" lacks a value`},
+		{"mem", nil, `option "mem" lacks a value`},
+		{"mem", text(""), `option "mem" lacks a value`},
+		{"time", text("2h"), "--time=2:00:00"},
+		{"time", text("90"), "--time=90"},
+		{"nice", nil, "--nice"},
+		{"of-a-plugin", nil, "--of-a-plugin"},
+		{"of-a-plugin", text("yes"), "--of-a-plugin=yes"},
 	} {
-		if got := Parse(text); got != want {
-			t.Errorf("%s: %+v, want %+v", text, got, want)
+		o, err := Setting(c.name, c.value)
+		got := Options{o}.String()
+		if err != nil {
+			got = err.Error()
 		}
-		if got := Parse(Parse(text).Arg()); got != want {
-			t.Errorf("%s: its argument %q is another option: %+v", text, want.Arg(), got)
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for text, want := range map[string]string{
+		"mem=1.5G": "megabytes", "mem=99999999999999999999G": "megabytes", "nodes=few": "a range", "gpus=a100": "", "gpus=a100:2,h100": "", "gpus=a100:": "such as 2 or a100:2",
+		"exclusive=maybe": "one of exclusive, oversubscribe, user, mcs", "exclusive=USER": "", "nice=x": "a whole number", "nice=-5": "",
+		"gres=gpu:a100:2,shard:4": "", "gres=gpu:": "NAME:TYPE:COUNT", "tres-per-task=cpu:2,gres/gpu:1": "", "time=1:2:3:4": "minutes",
+		"cpus-per-task=0": "a whole number from 1", "qos=anything": "", "exclusive=no": "", "of-a-plugin=x": "",
+	} {
+		o, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if err = o.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 }
 
 func TestLaterOptionsReplace(t *testing.T) {
-	base := Options{{Name: "time", Value: "1"}, {Name: "account", Value: "a"}}
-	got := base.With(Option{Name: "time", Value: "2"}, Option{Name: "hold", Bare: true})
-	if got.String() != "--account=a --time=2 --hold" || base.String() != "--time=1 --account=a" {
-		t.Errorf("%s, from %s", got, base)
+	for _, c := range []struct{ first, then, want string }{
+		{"--time=1 --account=a", "--time=2 --hold", "--account=a --time=2 --hold"},
+		{"--mem=1G --qos=q", "--mem-per-cpu=2G", "--qos=q --mem-per-cpu=2G"},
+		{"--gpus=2", "--gres=gpu:a100:1", "--gres=gpu:a100:1"},
+		{"--gres=gpu:2,tmpdisk:1", "--gpus-per-node=1", "--gres=tmpdisk:1 --gpus-per-node=1"},
+		{"--gpus=2", "--gres=tmpdisk:1", "--gpus=2 --gres=tmpdisk:1"},
+		{"--gpus=2", "--gres=shard:1", "--gres=shard:1"},
+		{"--requeue", "--no-requeue", "--no-requeue"},
+		{"--cpus-per-task=4", "--cpus-per-gpu=2", "--cpus-per-gpu=2"},
+		{"--exclusive", "--oversubscribe", "--oversubscribe"},
+	} {
+		first := given(t, c.first)
+		if got := first.With(given(t, c.then)...).String(); got != c.want || first.String() != c.first {
+			t.Errorf("%s, then %s: %s, want %s; first is %s", c.first, c.then, got, c.want, first)
+		}
 	}
-	if v, ok := got.Get("hold"); v != "" || !ok || got.Has("mem") || got.Value("time") != "2" {
-		t.Errorf("%+v", got)
+	off, _ := Parse("exclusive=no")
+	o := given(t, "--exclusive --mem=1G").With(off)
+	if o.String() != "--mem=1G" || o.Has("exclusive") {
+		t.Errorf("%s", o)
+	}
+}
+
+func TestConflict(t *testing.T) {
+	for line, want := range map[string]string{
+		"--mem=1G --mem-per-gpu=1G": "mem mem-per-gpu", "--requeue --no-requeue": "", "--gpus-per-node=1 --gres=gpu:1": "gpus-per-node gres",
+		"--gpus-per-node=1 --gres=tmpdisk:1": "", "--mem=1G --gpus=1": "",
+	} {
+		if got := strings.Join(given(t, line).Conflict(Newest), " "); got != want {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+}
+
+func TestWritten(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"mem=8G":            {"#SBATCH --mem=8G", "MinMemoryNode=8G"},
+		"requeue=no":        {"#SBATCH --no-requeue", ""},
+		"requeue":           {"#SBATCH --requeue", "Requeue=1"},
+		"nice":              {"#SBATCH --nice", "Nice=100"},
+		"constraint=a b#\"": {`#SBATCH --constraint="a b#\""`, `Features=a b#"`},
+		"cpus-per-task=2":   {"#SBATCH --cpus-per-task=2", ""},
+	} {
+		o, err := Parse(text)
+		if got := [2]string{o.Directive(), o.Update()}; err != nil || got != want {
+			t.Errorf("%s: %q, %v", text, got, err)
+		}
 	}
 }
 
@@ -68,13 +163,39 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+func TestNames(t *testing.T) {
+	if Nearest("memory", ByTask) != "mem" || Nearest("particion", ByTask) != "partition" || Nearest("wrapp", ByTask) != "" {
+		t.Error(Nearest("memory", ByTask), Nearest("particion", ByTask), Nearest("wrapp", ByTask))
+	}
+	if Short('c') != "cpus-per-task" || Short('Z') != "" || Lookup("tasks-per-node") != Lookup("ntasks-per-node") || Lookup("nosuch") != nil {
+		t.Error("names do not find their options")
+	}
+	seen := map[string]bool{}
+	for _, d := range table {
+		for _, name := range []string{d.Name, d.Alias, d.Attribute, string(d.Short)} {
+			if name != "" && name != "\x00" && seen[name] {
+				t.Errorf("two options have the name %q", name)
+			}
+			seen[name] = true
+		}
+		if (d.Form == Word) != (d.Words != nil) || d.Until != 0 && d.Until < d.Since {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"mem=8G", "--cpus_per_task=2", "--exclusive", "export=", "", "=", "--"} {
+	for _, seed := range []string{"mem=8G", "--cpus_per_task=2", "--exclusive", "export=", "", "=", "--", "exclusive=no", "time=2h", "requeue=off"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if o := Parse(text); Parse(o.Arg()) != o {
-			t.Errorf("%q: %+v, and its argument is %+v", text, o, Parse(o.Arg()))
+		o, err := Parse(text)
+		if err != nil || o.Off() {
+			return
 		}
+		if again, err := Parse(o.Arg()); err != nil || again != o {
+			t.Errorf("%q: %+v, and its argument is %+v, %v", text, o, again, err)
+		}
+		_ = o.Check()
 	})
 }

@@ -113,15 +113,15 @@ fairshare history --since 30d    what I used, by day`,
 				SkipFlagParsing: true, // the others are sbatch's
 				Flags:           []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
 				Action: func(c *cli.Context) error {
-					v, help, err := newWhereView(a, c.Args().Slice())
+					options, command, err := commandLine(c.Args().Slice())
 					switch {
 					case err != nil:
 						return err
-					case help:
+					case helps(options):
 						_, err := io.WriteString(stdout, whereHelp)
 						return err
 					}
-					return showWhere(c.Context, a, v, stdout)
+					return showWhere(c.Context, a, newWhereView(options, command), stdout)
 				},
 			},
 			{
@@ -135,12 +135,16 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 				},
 				Action: func(c *cli.Context) error {
-					v, help, err := newWhenView(a, c.Args().Slice())
-					switch {
-					case err != nil:
+					ids, options, command, err := whenLine(c.Args().Slice())
+					if err != nil {
 						return err
-					case help:
+					}
+					if helps(options) {
 						_, err := io.WriteString(stdout, whenHelp)
+						return err
+					}
+					v, err := newWhenView(ids, options, command)
+					if err != nil {
 						return err
 					}
 					return showWhen(c.Context, a, v, stdout)

@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 const whenHelp = `fairshare when - forecast when a job will start
@@ -70,58 +71,38 @@ type startAnswer struct {
 	kind       string
 }
 
-func newWhenView(a *planner.Asker, args []string) (v *whenView, help bool, err error) {
-	v = &whenView{}
-	var rest []string
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		file, joined := strings.CutPrefix(arg, "--replay=")
-		switch {
-		case arg == "--help" || arg == "-h" || arg == "--help-all":
-			return nil, true, nil
-		case arg == "--json":
-			v.asJSON = true
-		case arg == "--score":
-			v.score = true
-		case joined:
-			v.replay = file
-		case arg == "--replay":
-			if i+1 == len(args) {
-				return nil, false, fault.Errorf(fault.Usage, "--replay needs a file")
-			}
-			i++
-			v.replay = args[i]
-		default:
-			rest = append(rest, arg)
-			if !strings.HasPrefix(arg, "-") && !slices.ContainsFunc(rest, func(s string) bool { return !jobLabel.MatchString(s) }) {
-				continue
-			}
-			if planner.TakesValue(arg) && i+1 < len(args) {
-				i++
-				rest = append(rest, args[i])
-			} else if !strings.HasPrefix(arg, "-") { // a script, and its arguments
-				rest = append(rest, args[i+1:]...)
-				i = len(args)
-			}
+// whenLine reads a command line: jobs of the queue, among which own options may stand, or a job for sbatch.
+func whenLine(args []string) (ids []string, options sbatch.Options, command []string, err error) {
+	options, command, err = commandLine(args)
+	for all, rest := options, command; err == nil && len(rest) > 0 && jobLabel.MatchString(rest[0]); {
+		var more sbatch.Options
+		ids = append(ids, rest[0])
+		if more, rest, err = commandLine(rest[1:]); len(rest) == 0 {
+			return ids, all.With(more...), nil, err
 		}
+		all = all.With(more...)
 	}
-	if (v.score || v.replay != "") && len(rest) > 0 || v.score && v.replay != "" {
-		return nil, false, fault.Errorf(fault.Usage, "--score and --replay cannot be combined with a job or with each other")
-	}
-	if len(rest) > 0 && !slices.ContainsFunc(rest, func(s string) bool { return !jobLabel.MatchString(s) }) {
-		v.ids = rest
-		return v, false, nil
-	}
-	if v.score || v.replay != "" {
-		return v, false, nil
-	}
-	if len(rest) == 0 {
-		return nil, false, fault.Hint(
+	return nil, options, command, err
+}
+
+func newWhenView(ids []string, options sbatch.Options, command []string) (*whenView, error) {
+	v := &whenView{asJSON: options.Has("json"), score: options.Has("score"), replay: options.Value("replay")}
+	options = slices.DeleteFunc(options, func(o sbatch.Option) bool { return slices.Contains([]string{"json", "score", "replay"}, o.Name) })
+	job := len(ids) > 0 || len(options) > 0 || len(command) > 0
+	switch {
+	case (v.score || v.replay != "") && job || v.score && v.replay != "":
+		return nil, fault.Errorf(fault.Usage, "--score and --replay cannot be combined with a job or with each other")
+	case v.score || v.replay != "":
+	case !job:
+		return nil, fault.Hint(
 			fault.Errorf(fault.Usage, "no job and no sbatch option is given"),
 			"for example: fairshare when 349, or fairshare when --gpus=1 --time=2:00:00")
+	case len(ids) > 0 && len(options) == 0:
+		v.ids = ids
+	default:
+		v.where = newWhereView(options, append(ids, command...))
 	}
-	v.where, _, err = newWhereView(a, rest)
-	return v, false, err
+	return v, nil
 }
 
 // showWhen runs the command.

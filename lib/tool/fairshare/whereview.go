@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 const whereHelp = `fairshare where - find the partition and QoS in which a job starts soonest
@@ -68,79 +69,42 @@ type answer struct {
 	ahead          int // jobs in line in the partition
 }
 
-// newWhereView takes fairshare's own flags out of sbatch's.
-func newWhereView(a *planner.Asker, args []string) (v *whereView, help bool, err error) {
-	v = &whereView{}
-	script, wrapped := false, false
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		value := func(names ...string) (string, bool) {
-			for _, name := range names {
-				long := strings.HasPrefix(name, "--")
-				switch {
-				case arg == name && i+1 < len(args):
-					i++
-					return args[i], true
-				case long && strings.HasPrefix(arg, name+"="):
-					return arg[len(name)+1:], true
-				case !long && strings.HasPrefix(arg, name) && len(arg) > len(name):
-					return arg[len(name):], true
-				}
-			}
-			return "", false
-		}
-		switch {
-		case script:
-			v.args = append(v.args, arg)
-			continue
-		case arg == "--json":
-			v.asJSON = true
-			continue
-		case arg == "--help" || arg == "-h" || arg == "--help-all":
-			return nil, true, nil
-		case arg == "--test-only":
-			continue
-		case arg == "--":
-			script = true
-			continue
-		case !strings.HasPrefix(arg, "-") || arg == "-":
-			script = true
-			v.args = append(v.args, arg)
-			continue
-		}
-		if p, ok := value("--partition", "-p"); ok {
-			v.wanted = append(v.wanted, list(p)...)
-			continue
-		}
-		if q, ok := value("--qos", "-q"); ok {
-			v.wantQOS = append(v.wantQOS, list(q)...)
-			continue
-		}
-		if strings.HasPrefix(arg, "--wrap") {
-			wrapped = true
-		}
-		if strings.HasPrefix(arg, "--account=") || arg == "--account" || strings.HasPrefix(arg, "-A") {
-			at := i
-			v.account, _ = value("--account", "-A")
-			v.args = append(v.args, args[at:i+1]...)
-			continue
-		}
-		if planner.TakesValue(arg) && i+1 < len(args) {
-			i++
-			v.args = append(v.args, arg, args[i])
-			continue
-		}
-		v.args = append(v.args, arg)
+// ownOptions are those of fairshare that stand among sbatch's.
+var ownOptions = []sbatch.Definition{{Name: "json"}, {Name: "help-all"}, {Name: "score"}, {Name: "replay", Form: sbatch.Text}}
+
+// commandLine reads fairshare's own options and sbatch's.
+func commandLine(args []string) (options sbatch.Options, command []string, err error) {
+	line, err := sbatch.Argv(args, ownOptions...)
+	switch {
+	case err != nil:
+		return nil, nil, fault.Wrap(fault.Usage, err)
+	case len(line.Jobs) > 1:
+		return nil, nil, fault.Errorf(fault.Usage, "heterogeneous jobs are not planned: give the options of one component")
+	case slices.ContainsFunc(args, func(arg string) bool { return strings.ContainsRune(arg, 0) }):
+		return nil, nil, fault.Errorf(fault.Usage, "an argument contains a null byte")
 	}
-	for _, arg := range v.args {
-		if strings.ContainsRune(arg, 0) {
-			return nil, false, fault.Errorf(fault.Usage, "an argument contains a null byte")
-		}
+	return line.Jobs[0], line.Command, nil
+}
+
+// helps reports whether a command line asks for help.
+func helps(options sbatch.Options) bool { return options.Has("help") || options.Has("help-all") }
+
+// newWhereView takes fairshare's own options out of sbatch's.
+func newWhereView(options sbatch.Options, command []string) (v *whereView) {
+	v = &whereView{
+		asJSON: options.Has("json"), account: options.Value("account"),
+		wanted: list(options.Value("partition")), wantQOS: list(options.Value("qos")),
 	}
-	if !script && !wrapped {
+	own := []string{"json", "test-only", "partition", "qos"}
+	v.args = slices.DeleteFunc(slices.Clone(options), func(o sbatch.Option) bool { return slices.Contains(own, o.Name) }).Args()
+	switch {
+	case len(command) > 0 && strings.HasPrefix(command[0], "-") && command[0] != "-":
+		v.args = append(v.args, "--")
+	case len(command) == 0 && !options.Has("wrap"):
 		v.args = append(v.args, "--wrap=true")
 	}
-	return v, false, nil
+	v.args = append(v.args, command...)
+	return v
 }
 
 func (v *whereView) load(ctx context.Context, a *planner.Asker) error {

@@ -8,11 +8,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
@@ -26,6 +24,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // ofAlloc are the options by which a pool gets its own nodes, and those of its run
@@ -87,7 +86,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		Here: v.oneOf("scheduler", "job", "here") == 1,
 	}
 	policy, base, size := v.policy(serve), v.base(), v.jobs()
-	given, err := sbatchArgs(c.StringSlice("alloc-sbatch"))
+	given, err := sbatchOptions(c.StringSlice("alloc-sbatch"))
 	if v.err != nil || err != nil {
 		return false, cmp.Or(v.err, err)
 	}
@@ -124,7 +123,8 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	p.Options = append(found, given...)
+	options := found.With(given...)
+	p.Options = options.Args()
 	p.Args, p.Stdin = withoutAlloc(os.Args[1:]), in.stdin
 	if !c.IsSet("output") && !c.IsSet("results") && !p.Here {
 		p.Args = schedulerArgs(p.Args, "--output", "files")
@@ -139,7 +139,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, err
 	}
 	defer tasks.forget()
-	return submit(c, run, p, tasks, resumes(c, &policy), size)
+	return submit(c, run, p, tasks, resumes(c, &policy), sizeOf(options, size))
 }
 
 // resumes reports whether a run may continue.
@@ -148,7 +148,7 @@ func resumes(c *cli.Context, p *scheduler.Policy) bool {
 }
 
 // submit sets up a pool and submits its first jobs. It reports whether the scheduler is to run here.
-func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool, size slots) (here bool, err error) {
+func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool, size pool.Need) (here bool, err error) {
 	call, err := pilot.Call(c.Context, run)
 	if err != nil {
 		return false, err
@@ -199,7 +199,7 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 		return false, err
 	}
 	shared, _ := (&values{c: c}).resources() // the input was read with them
-	filled, present := tasks.demand.Jobs(sizeOf(p.Options, size), shared, shared), 0
+	filled, present := tasks.demand.Jobs(size, shared, shared), 0
 	want := max(1, pilot.Wanted(pilot.Backlog{Waiting: tasks.ready, Jobs: filled}))
 	ids, err := jobs.Fill(c.Context, func(have []pilot.Job) int {
 		present = len(have)
@@ -265,51 +265,37 @@ func refill(c *cli.Context, run string, given *pilot.Pool) error {
 	return told(c, run, ids, err)
 }
 
-// nextOption is where the next one of several options begins.
-var nextOption = regexp.MustCompile(`\s+--?[[:alpha:]]`)
-
-// withValue is a short option that is followed by its value. The others are flags, as far as sbatch has any.
-var withValue = regexp.MustCompile(`^-[^-HOQVWhksuv]$`)
-
-// sbatchArgs are the arguments of sbatch for options, of which a text may have several. A word that is
-// not of an option would be the name of a script for sbatch, and be run in place of a pilot.
-func sbatchArgs(texts []string) (args []string, err error) {
+// sbatchOptions reads options of sbatch for the jobs of a pool, of which a text may have several, as a line
+// #SBATCH of a script has.
+func sbatchOptions(texts []string) (options sbatch.Options, err error) {
 	for _, text := range texts {
-		rest := strings.TrimSpace(text)
-		for rest != "" {
-			option := rest
-			if at := nextOption.FindStringIndex(rest); at != nil {
-				option = rest[:at[0]]
-			}
-			rest = strings.TrimSpace(rest[len(option):])
-			name, value := option, ""
-			if at := strings.IndexFunc(option, unicode.IsSpace); at >= 0 {
-				name, value = option[:at], strings.TrimSpace(option[at:])
-			}
-			if strings.HasPrefix(option, "--array") || strings.HasPrefix(option, "-a") {
-				err := fault.Errorf(fault.Usage, "--alloc-sbatch: %q is not allowed for the jobs of a pool", option)
-				return nil, fault.Hint(err, "--max-jobs sets how many there are")
-			}
-			odd := ""
-			switch {
-			case !strings.HasPrefix(option, "-") || strings.Trim(option, "-") == "":
-				odd = option
-			case value == "" || strings.Contains(name, "="):
-				args = append(args, option)
-			case strings.HasPrefix(name, "--"): // which sbatch refuses for a flag
-				args = append(args, name+"="+value)
-			case withValue.MatchString(name):
-				args = append(args, name, value)
-			default:
-				odd = value
-			}
-			if odd != "" {
-				err := fault.Errorf(fault.Usage, "--alloc-sbatch: %q is not an option of sbatch", odd)
-				return nil, fault.Hint(err, "write it as in --alloc-sbatch=--partition=gpu")
-			}
+		words, err := sbatch.Words(text)
+		if err != nil {
+			return nil, fault.Errorf(fault.Usage, "--alloc-sbatch: %w", err)
 		}
+		line, err := sbatch.Argv(words)
+		if err == nil && (len(line.Command) > 0 || len(line.Jobs) > 1) {
+			err = fmt.Errorf("%q is not an option of sbatch", append(line.Command, ":")[0])
+		}
+		for _, o := range line.Jobs[0] {
+			if known := sbatch.Lookup(o.Name); err == nil && known != nil && known.Use&sbatch.ByPool == 0 {
+				err = fmt.Errorf("--%s is not allowed for the jobs of a pool", o.Name)
+			}
+			err = cmp.Or(err, o.Check())
+		}
+		if both := line.Jobs[0].Conflict(sbatch.Newest); both != nil {
+			err = cmp.Or(err, fmt.Errorf("--%s and --%s cannot be combined", both[0], both[1]))
+		}
+		if err != nil {
+			hint := "write it as in --alloc-sbatch=--partition=gpu"
+			if line.Jobs[0].Has("array") {
+				hint = "--max-jobs sets how many there are"
+			}
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "--alloc-sbatch: %w", err), hint)
+		}
+		options = options.With(line.Jobs[0]...)
 	}
-	return args, nil
+	return options, nil
 }
 
 // takeInput counts the tasks and, if they come from standard input, stores it for [work.keep].

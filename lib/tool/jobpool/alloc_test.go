@@ -2,7 +2,6 @@ package jobpool
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,33 +10,31 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 )
 
-func TestSbatchArgs(t *testing.T) {
-	for text, want := range map[string][]string{
-		"--partition=gpu":                         {"--partition=gpu"},
-		"--partition=cpu,gpu  --time=2:00:00 ":    {"--partition=cpu,gpu", "--time=2:00:00"},
-		"-p cpu -t 5 -n1 --requeue":               {"-p", "cpu", "-t", "5", "-n1", "--requeue"},
-		"--time 5 --exclusive":                    {"--time=5", "--exclusive"},
-		"--exclusive user -p\tcpu --nice -5":      {"--exclusive=user", "-p", "cpu", "--nice=-5"},
-		"--comment=two words --nice=-5":           {"--comment=two words", "--nice=-5"},
-		"--begin=now+1hour\n--constraint=[a|b]*2": {"--begin=now+1hour", "--constraint=[a|b]*2"},
-		"":  nil,
-		" ": nil,
+func TestSbatchOptions(t *testing.T) {
+	for text, want := range map[string]string{
+		"--partition=gpu":                         "--partition=gpu",
+		"--partition=cpu,gpu  --time=2:00:00 ":    "--partition=cpu,gpu --time=2:00:00",
+		"-p cpu -t 5 -n1 --requeue":               "--partition=cpu --time=5 --ntasks=1 --requeue",
+		"--time 5 --exclusive":                    "--time=5 --exclusive",
+		"--exclusive=user -p\tcpu --nice=-5":      "--exclusive=user --partition=cpu --nice=-5",
+		"--mcs-label='two words' --nice=-5":       "--mcs-label=two words --nice=-5",
+		"--begin=now+1hour\n--constraint=[a|b]*2": "--begin=now+1hour --constraint=[a|b]*2",
+		"": "", " ": "",
 	} {
-		if got, err := sbatchArgs([]string{text}); err != nil || !slices.Equal(got, want) {
+		if got, err := sbatchOptions([]string{text}); err != nil || got.String() != want {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"cpu", "partition=cpu --time=5", "-", "--", "-- --time=5", "-H cpu", "-n1 cpu", "-sQ cpu"} {
-		if got, err := sbatchArgs([]string{text}); !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), "is not an option of sbatch") {
-			t.Errorf("%q: %q, %v", text, got, err)
-		}
-	}
-}
-
-func TestSbatchArgsWithoutArray(t *testing.T) {
-	for _, text := range []string{"--array=1-3", "-a 1-3", "-p cpu -a1-3"} {
-		if got, err := sbatchArgs([]string{text}); !fault.Is(err, fault.Usage) || fault.HintOf(err) != "--max-jobs sets how many there are" {
-			t.Errorf("%q: %q, %v", text, got, err)
+	for text, want := range map[string][2]string{
+		"cpu": {`"cpu" is not an option of sbatch`, "write it as"}, "partition=cpu --time=5": {"is not an option", "write it as"}, "-": {"is not an option", ""},
+		"-H cpu": {`"cpu" is not an option`, ""}, "-n1 cpu": {`"cpu" is not an option`, ""}, "-sQ cpu": {`"cpu" is not an option`, ""},
+		"-N1 : -N2": {"", ""}, "--array=1-3": {"--array is not allowed for the jobs of a pool", "--max-jobs sets how many there are"},
+		"-p cpu -a1-3": {"--array is not allowed", "--max-jobs"}, "--wrap=true": {"--wrap is not allowed", ""}, "--job-name=x": {"--job-name is not allowed", ""},
+		"--mem=1.5G": {"expected megabytes", ""}, "--mem=1G --mem-per-cpu=1G": {"cannot be combined", ""}, "--comment='a": {"unmatched", ""}, "--mem": {"lacks a value", ""},
+	} {
+		got, err := sbatchOptions([]string{text})
+		if !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), want[0]) || !strings.Contains(fault.HintOf(err), want[1]) {
+			t.Errorf("%q: %q, %v, hint %q", text, got, err, fault.HintOf(err))
 		}
 	}
 }

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // Limits of time for lfind. With --soonest it asks Slurm of up to 64 matches.
@@ -51,7 +49,7 @@ func (e *earliest) String() string {
 
 // allocation are the options of sbatch for --alloc: of all matches those with which a job starts
 // first, as far as that can be planned.
-func allocation(c *cli.Context) ([]string, error) {
+func allocation(c *cli.Context) (sbatch.Options, error) {
 	if !c.IsSet("alloc") {
 		return nil, nil
 	}
@@ -70,7 +68,7 @@ func allocation(c *cli.Context) ([]string, error) {
 	answered()
 	if unplanned == nil {
 		say("%s", first)
-		return first.Args, nil
+		return optionsOf(first.Args)
 	}
 	args := append(lfind[1:], "--format", "args0", "--", c.String("alloc"))
 	answered = progress.Wait(c.Context, "lfind")
@@ -88,7 +86,19 @@ func allocation(c *cli.Context) ([]string, error) {
 		unplanned = errors.New(complaint(exit))
 	}
 	say("options: %s: expected start not known: %v", strings.Join(found, " "), unplanned)
-	return found, nil
+	return optionsOf(found)
+}
+
+// optionsOf reads the answer of lfind.
+func optionsOf(args []string) (sbatch.Options, error) {
+	line, err := sbatch.Argv(args)
+	if err == nil && (len(line.Command) > 0 || len(line.Jobs) > 1) {
+		err = fmt.Errorf("unexpected argument %q", args[len(args)-1])
+	}
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "--alloc: options of lfind: %w", err)
+	}
+	return line.Jobs[0], nil
 }
 
 // complaint is what lfind says of its failure.
@@ -116,44 +126,17 @@ func soonest(ctx context.Context, lfind []string, request string) (*earliest, er
 	return e, nil
 }
 
-// sized are options of sbatch that set how large a job is, by the short name of each.
-var sized = map[string]string{"c": "cpus-per-task", "n": "ntasks", "N": "nodes", "G": "gpus"}
-
-// lastNumber is that in "gpu:a100:2", and the greater one in "2-4".
-var lastNumber = regexp.MustCompile(`\d+$`)
-
-// sizeOf returns the CPUs and GPUs of a job as far as its options set them; 0: not known. The tasks
-// that --jobs lets run at a node are its CPUs.
-func sizeOf(options []string, jobs slots) (size pool.Need) {
-	n := map[string]int{}
-	for i, o := range options {
-		name, value, joined := strings.Cut(strings.TrimPrefix(o, "--"), "=")
-		switch {
-		case !strings.HasPrefix(o, "-"):
-			continue
-		case !strings.HasPrefix(o, "--"):
-			name, value = sized[o[1:min(2, len(o))]], o[min(2, len(o)):]
-			joined = value != ""
-		}
-		if !joined && i+1 < len(options) {
-			value = options[i+1]
-		}
-		if name == "gres" && !strings.HasPrefix(value, "gpu") {
-			continue
-		}
-		if number, err := strconv.Atoi(lastNumber.FindString(value)); err == nil {
-			n[name] = number
-		}
+// sizeOf returns the CPUs and GPUs of a job as far as its options set them; 0: not known. Of a range of nodes, the job
+// has the most. The tasks that --jobs lets run at a node are its CPUs.
+func sizeOf(options sbatch.Options, jobs slots) (size pool.Need) {
+	a, err := options.Most()
+	if err != nil { // sbatch says what is wrong
+		return size
 	}
-	nodes := max(1, n["nodes"])
-	tasks := max(n["ntasks"], n["ntasks-per-node"]*nodes)
-	if size.CPUs = max(1, tasks) * n["cpus-per-task"]; size.CPUs == 0 {
-		size.CPUs = tasks
+	nodes := int(a.Nodes)
+	if size.GPUs = int(a.GPUs); !a.Exclusive && !a.Default {
+		size.CPUs = int(a.CPUs)
 	}
-	if slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, "--exclusive") }) {
-		size.CPUs = 0
-	}
-	size.GPUs = max(n["gpus"], n["gres"]*nodes, n["gpus-per-node"]*nodes, n["gpus-per-task"]*max(1, tasks))
 	switch {
 	case jobs.fixed > 0:
 		size.CPUs = jobs.fixed * nodes

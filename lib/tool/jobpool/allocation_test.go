@@ -101,14 +101,19 @@ func TestSizeOf(t *testing.T) {
 		{"--partition=cpu --time=60", slots{}, pool.Need{}},
 		{"--nodes=1 --ntasks=1 --cpus-per-task=16 --gres=gpu:a100:2 --mem=4G", slots{}, pool.Need{CPUs: 16, GPUs: 2}},
 		{"-c 4 -n2", slots{}, pool.Need{CPUs: 8}},
+		{"-c 4 --gres=gpu:a100", slots{}, pool.Need{CPUs: 4, GPUs: 1}},
+		{"--gres=gpu:h100,shard:3", slots{}, pool.Need{GPUs: 1}},
+		{"--gpus=a100:2,h100:1 -c4", slots{}, pool.Need{CPUs: 4, GPUs: 3}},
+		{"--gpus=2 --cpus-per-gpu=4", slots{}, pool.Need{CPUs: 8, GPUs: 2}},
 		{"-n 16 -t 5", slots{}, pool.Need{CPUs: 16}},
 		{"--nodes=2-4 --ntasks-per-node=2 --cpus-per-task=3 --gpus-per-node=1", slots{}, pool.Need{CPUs: 24, GPUs: 4}},
 		{"--exclusive -n1 -G 4 --gres=tmpdisk:5", slots{}, pool.Need{GPUs: 4}},
 		{"--cpus-per-task=2", slots{fixed: 8}, pool.Need{CPUs: 8}},
 		{"--cpus-per-task=8", slots{of: func(n int) int { return n / 2 }}, pool.Need{CPUs: 4}},
 	} {
-		if got := sizeOf(strings.Fields(c.options), c.jobs); got != c.want {
-			t.Errorf("%s: %v, want %v", c.options, got, c.want)
+		options, err := sbatchOptions([]string{c.options})
+		if got := sizeOf(options, c.jobs); err != nil || got != c.want {
+			t.Errorf("%s: %v, %v; want %v", c.options, got, err, c.want)
 		}
 	}
 }
@@ -126,6 +131,7 @@ func TestFirstJobs(t *testing.T) {
 		{"--alloc-sbatch=--cpus-per-task=16 --gpus=1", strings.Repeat("true\n", 8), 8},
 		{"--alloc-sbatch=--cpus-per-task=16", "#JOBPOOL cpus=16\n" + strings.Repeat("true\n", 8), 8},
 		{"--alloc-sbatch=--cpus-per-task=16 --jsonl", after, 1},
+		{"--alloc-sbatch=--gres=gpu:a100 --alloc-sbatch=--cpus-per-task=16 --gpus=1", strings.Repeat("true\n", 12), 10},
 		{"--alloc-sbatch=--partition=cpu", strings.Repeat("true\n", 20), 10},
 	} {
 		withSlurm(t)

@@ -207,10 +207,16 @@ func override(c *cli.Context, o *sbatch.Options) error {
 		if !isOption(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fault.Hint(usage("--set: %q is not NAME=VALUE", setting), "for example --set nodes=2")
 		}
-		if hasValue {
-			o.Set(name, value)
-		} else {
-			o.SetBare(name)
+		set, err := sbatch.Parse(setting)
+		switch {
+		case hasValue && value == "" || set.Off():
+			o.Set(name, "")
+		case err != nil:
+			return usage("--set: %v", err)
+		case set.Value == "":
+			o.SetFlag(name)
+		default:
+			o.Set(name, set.Value)
 		}
 	}
 	return nil

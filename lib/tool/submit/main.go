@@ -103,6 +103,9 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := notFound(c, words); err != nil {
 		app.Report(stderr, name, err)
 	}
+	if err := numbered(c); err != nil {
+		app.Report(stderr, name, err)
+	}
 	all := []spool.Entry{e}
 	if table != nil {
 		if all, err = expand(c, e, *table, stderr); err != nil {
@@ -202,7 +205,7 @@ func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
 func openSpool(c *cli.Context, stderr io.Writer) (*spool.Spool, error) {
 	dir, err := tasklist.SpoolDir(c.String("config"), c.String("spool"))
 	if err != nil {
-		return nil, err
+		return nil, notSbatch(c, err)
 	}
 	return spool.MakeOnce(assembly.Places(stderr, name), dir, clock.Now())
 }

@@ -2,6 +2,7 @@ package submit
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,10 +114,12 @@ func TestWarnings(t *testing.T) {
 		"-- /bin/x :::1":          "",
 		"-- /bin/x a ::: 1": `warning: one task is submitted: ":::" after the command is passed to it; ` +
 			"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}",
+		"--name 4 -- /bin/x":    "warning: the name of the task is 4, as -n is --name here; for the number of tasks of the job, give --ntasks=4",
+		"--name run4 -- /bin/x": "",
 	} {
 		c := parsed(t, strings.Fields(args)...)
 		got := ""
-		for _, err := range []error{misplaced(c.Args().Slice()), notFound(c, c.Args().Slice())} {
+		for _, err := range []error{misplaced(c.Args().Slice()), notFound(c, c.Args().Slice()), numbered(c)} {
 			if err != nil {
 				got += err.Error() + "; " + fault.HintOf(err)
 			}
@@ -142,5 +145,41 @@ func TestSummary(t *testing.T) {
 		if summary(&stderr, all, spool.Batch{IDs: make([]task.ID, tt.all), New: tt.fresh}); stderr.String() != "ponos-submit: "+tt.want+"\n" {
 			t.Errorf("%+v: %s", tt, &stderr)
 		}
+	}
+}
+
+// Options as people type them for sbatch, and the short ones that are others here.
+func TestLikeSbatch(t *testing.T) {
+	for _, variable := range []string{"HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		t.Setenv(variable, t.TempDir())
+	}
+	s, err := spool.Make(filepath.Join(t.TempDir(), "spool"), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"-p long -A lab -q high -t 2:00:00 --mem 8G -C a100": "[partition=long account=lab qos=high time=2:00:00 mem=8G constraint=a100]",
+		"--cpus-per-task=4 --ntasks 2 -G a100:2 --time 2h":   "[time=2h cpus-per-task=4 ntasks=2 gpus=a100:2]",
+		"--gres gpu:1 --sbatch nodes=1":                      "[nodes=1 gres=gpu:1]",
+		"--mem 8Q":                                           `ponos-submit: --sbatch: option "mem": invalid value "8Q": expected megabytes, or a whole number and K, M, G or T`,
+		"--mem 8G --sbatch mem=4G":                           `ponos-submit: --sbatch: option "mem" is given twice`,
+		"--sbatch memory=8G":                                 `ponos-submit: --sbatch: option "memory" is not allowed for a task; did you mean "mem"?`,
+	} {
+		var out, errs strings.Builder
+		line := append([]string{name, "--spool", s.Dir}, append(strings.Fields(args), "--", "true")...)
+		got := ""
+		if run(t.Context(), line, strings.NewReader(""), &out, &errs) == 0 {
+			e, err := s.Find(task.ID(strings.TrimSpace(out.String())))
+			got = result(fmt.Sprint(e.Request.Sbatch), err)
+		} else {
+			got, _, _ = strings.Cut(errs.String(), "\n")
+		}
+		if got != want {
+			t.Errorf("%s: %s; want %s", args, got, want)
+		}
+	}
+	err = notSbatch(parsed(t, "--config", "4"), fault.Errorf(fault.Usage, "no file"))
+	if hint := fault.HintOf(err); hint != "-c is --config here: for CPUs, give --cpus-per-task=4" {
+		t.Errorf("%v; %s", err, hint)
 	}
 }

@@ -3,6 +3,8 @@ package submit
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -20,17 +23,64 @@ import (
 
 // requestFlags are the flags that say what a task needs.
 func requestFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "find", Usage: "the task needs `REQUEST`, in the language of lfind"},
 		&cli.StringSliceFlag{Name: "sbatch", Usage: "submit the job with the sbatch option `NAME=VALUE`, such as mem=8G; repeatable"},
 		&cli.StringFlag{Name: "retry", Usage: "retry the task according to `RULES`, such as 'oom: mem*2 <= 64G, lost'; none: never"},
+	}, likeSbatch()...)
+}
+
+// typed are the options of sbatch that people type most, with the metavariables of their values.
+var typed = [][2]string{
+	{"partition", "PARTITIONS"}, {"account", "ACCOUNT"}, {"qos", "QOS"}, {"time", "TIME"}, {"mem", "SIZE"}, {"cpus-per-task", "N"},
+	{"ntasks", "N"}, {"gpus", "GPUS"}, {"gres", "GRES"}, {"constraint", "FEATURES"},
+}
+
+// likeSbatch are flags for typed, with the short forms that are not those of other flags here.
+func likeSbatch() []cli.Flag {
+	var all []cli.Flag
+	for _, o := range typed {
+		f := &cli.StringFlag{Name: o[0], Usage: fmt.Sprintf("as in sbatch: --sbatch %s=`%s`", o[0], o[1])}
+		if short := sbatch.Lookup(o[0]).Short; short != 0 && !strings.ContainsRune(taken, rune(short)) {
+			f.Aliases = []string{string(short)}
+		}
+		all = append(all, f)
 	}
+	return all
+}
+
+// taken are short forms that other flags have here.
+const taken = "cn"
+
+// notSbatch explains short options that sbatch has with another meaning, if a value shows that one was meant.
+func notSbatch(c *cli.Context, err error) error {
+	_, failed := strconv.ParseUint(c.String("config"), 10, 32)
+	if err == nil || failed != nil {
+		return err
+	}
+	return fault.Hint(err, "-c is --config here: for CPUs, give --cpus-per-task="+c.String("config"))
+}
+
+// numbered is a warning of a name that is a number: perhaps -n of sbatch was meant.
+func numbered(c *cli.Context) error {
+	given := c.String("name")
+	if _, err := strconv.ParseUint(given, 10, 32); err != nil {
+		return nil
+	}
+	return fault.Hint(
+		fmt.Errorf("warning: the name of the task is %s, as -n is --name here", given),
+		"for the number of tasks of the job, give --ntasks="+given)
 }
 
 // requested reads those flags into a task. In a sweep the request may have placeholders, and
 // is checked when they are filled in.
 func requested(c *cli.Context, e *spool.Entry, sweep bool) error {
 	e.Request = task.Request{Find: c.String("find"), Sbatch: c.StringSlice("sbatch")}
+	for _, o := range typed {
+		if c.IsSet(o[0]) {
+			e.Request.Sbatch = append(e.Request.Sbatch, o[0]+"="+c.String(o[0]))
+		}
+	}
 	if c.IsSet("find") && e.Request.Find == "" {
 		_, err := request.Parse("")
 		return fault.Wrap(fault.Usage, &flagError{"--find", err})

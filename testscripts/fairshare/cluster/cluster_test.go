@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/advise/priority"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
@@ -398,26 +397,5 @@ func (c cluster) used() {
 	}
 	if _, errs, code := c.as("bob", "fairshare", "used", "99999"); code != 2 || !strings.Contains(errs, "accounting has no job 99999") {
 		c.t.Errorf("exit status %d, %s", code, errs)
-	}
-}
-
-// TestFlagsAreTrue holds what is taken for an option with a value against sbatch: the word after a
-// flag is the script.
-func TestFlagsAreTrue(t *testing.T) {
-	c := newCluster(t)
-	help, _, _ := c.as("root", "sbatch", "--help")
-	options := regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z-]+)`).FindAllStringSubmatch(help, -1)
-	if len(options) < 80 {
-		t.Fatalf("%d options in\n%s", len(options), help)
-	}
-	for _, found := range options {
-		option := found[1]
-		if option == "--power" { // requires one in 22.05 and none in 24.11
-			continue
-		}
-		_, errs, _ := c.as("root", "sbatch", "--test-only", option)
-		if requires := strings.Contains(errs, "requires an argument"); planner.TakesValue(option) != requires {
-			t.Errorf("%s requires an argument: %v", option, requires)
-		}
 	}
 }

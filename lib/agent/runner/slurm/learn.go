@@ -91,12 +91,12 @@ func (o *options) packedRuns(since time.Time) map[string][]usage.Run {
 func withLearned(all sbatch.Options, l usage.Learned) sbatch.Options {
 	if text, given := all.Get("time"); l.Time > 0 {
 		if d, err := slurm.ParseDuration(text); !given || err == nil && (d == 0 || l.Time < d) {
-			all = replace(all, sbatch.Option{Name: "time", Value: slurm.FormatDuration(l.Time)})
+			all = all.With(sbatch.Option{Name: "time", Value: slurm.FormatDuration(l.Time)})
 		}
 	}
 	if text, given := all.Get("mem"); l.MemMB > 0 {
 		if mb, err := slurm.ParseMemory(text); !given || err == nil && (mb == 0 || float64(l.MemMB) < mb) {
-			all = replace(all, sbatch.Option{Name: "mem", Value: slurm.FormatMemory(l.MemMB << 20)})
+			all = all.With(sbatch.Option{Name: "mem", Value: slurm.FormatMemory(l.MemMB << 20)})
 		}
 	}
 	return all

@@ -3,7 +3,6 @@ package slurm
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,12 +32,13 @@ func (o *options) limited(ctx context.Context, all *sbatch.Options) error {
 		}
 	}
 	if l.GPUs > 0 {
-		n, known := gpus(*all)
-		if !known {
-			return fault.Errorf(fault.Usage, "slurm.limits limits GPUs, and the options of the job do not say how many it requests")
+		most, err := all.Most()
+		if err != nil {
+			return fault.Errorf(fault.Usage,
+				"slurm.limits limits GPUs, and the options of the job do not say how many it requests: %w", err)
 		}
-		if n > l.GPUs {
-			return over("%d GPUs; %d at most", n, l.GPUs)
+		if most.GPUs > int64(l.GPUs) {
+			return over("%d GPUs; %d at most", most.GPUs, l.GPUs)
 		}
 	}
 	if len(l.Partitions) > 0 {
@@ -67,65 +67,4 @@ func (o *options) limited(ctx context.Context, all *sbatch.Options) error {
 		}
 	}
 	return nil
-}
-
-// most is the largest count that an option of Slurm is assumed to have.
-const most = 1 << 20
-
-// gpus returns how many GPUs a job with these options gets at most, if that can be known.
-func gpus(all sbatch.Options) (n int, known bool) {
-	known = true
-	number := func(name string) int {
-		text, given := all.Get(name)
-		if !given {
-			return 1
-		}
-		_, last, isRange := strings.Cut(text, "-")
-		if !isRange {
-			last = text
-		}
-		count, err := strconv.Atoi(last)
-		if err != nil || count < 1 || count > most {
-			known = false
-			return 1
-		}
-		return count
-	}
-	nodes := number("nodes")
-	tasks := number("ntasks-per-node") * nodes
-	if _, given := all.Get("ntasks"); given {
-		tasks = number("ntasks")
-	}
-	for name, times := range map[string]int{
-		"gpus": 1, "gpus-per-node": nodes, "gpus-per-task": tasks, "gpus-per-socket": nodes * number("sockets-per-node"),
-		"gres": nodes, "tres-per-task": tasks,
-	} {
-		text, given := all.Get(name)
-		if !given {
-			continue
-		}
-		isList := name == "gres" || name == "tres-per-task"
-		for item := range strings.SplitSeq(text, ",") {
-			if isList {
-				item = strings.TrimPrefix(strings.Replace(strings.TrimPrefix(item, "gres/"), "=", ":", 1), "gres:")
-				rest, isGPU := strings.CutPrefix(item, "gpu")
-				if !isGPU || rest != "" && rest[0] != ':' {
-					continue
-				}
-				item = strings.TrimPrefix(rest, ":")
-			}
-			count := 1
-			if at := strings.LastIndexByte(item, ':'); item != "" {
-				c, err := strconv.Atoi(item[at+1:])
-				switch {
-				case err == nil && c >= 0 && c <= most:
-					count = c
-				case at >= 0 || !isList: // "a100" alone means one of them
-					known = false
-				}
-			}
-			n += count * times
-		}
-	}
-	return n, known
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task/need"
@@ -115,10 +114,10 @@ func (o *options) own(ctx context.Context, all sbatch.Options, n runner.Needs, l
 		}
 		// The result has a partition, so no other option may choose one.
 		all = slices.DeleteFunc(all, func(e sbatch.Option) bool {
-			places := []string{"partition", "constraint", "prefer", "nodelist", "reservation"}
-			return slices.Contains(places, e.Name) || slices.Contains(families[0], e.Name) || slices.Contains(families[1], e.Name)
+			replaced := []string{"partition", "constraint", "prefer", "nodelist", "reservation", "mem", "mem-per-cpu", "mem-per-gpu"}
+			return slices.Contains(replaced, e.Name) || e.GPUs()
 		})
-		all = replace(all, found...)
+		all = all.With(found...)
 	}
 	for _, list := range [][]string{n.Request.Sbatch, n.Changed} {
 		for _, text := range list {
@@ -126,12 +125,7 @@ func (o *options) own(ctx context.Context, all sbatch.Options, n runner.Needs, l
 			if err != nil {
 				return nil, fault.Wrap(fault.Usage, err)
 			}
-			if option.Name == "time" {
-				if d, err := unit.Duration(option.Value); err == nil { // sbatch does not accept "2h"
-					option.Value = slurm.FormatDuration(d)
-				}
-			}
-			all = replace(all, option)
+			all = all.With(option)
 		}
 	}
 	return all, nil
@@ -155,35 +149,6 @@ func (o *options) solve(ctx context.Context, request string, learned usage.Learn
 	}
 	o.found[key] = answer{o.now(), found}
 	return found, nil
-}
-
-// families are options that express the same thing in different ways: one of them replaces the
-// others.
-var families = [][]string{
-	{"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"},
-	{"mem", "mem-per-cpu", "mem-per-gpu"},
-	{"requeue", "no-requeue"},
-}
-
-// replace is With, but an option also replaces the others of its family.
-func replace(all sbatch.Options, later ...sbatch.Option) sbatch.Options {
-	for _, l := range later {
-		for k, family := range families {
-			if slices.Contains(family, l.Name) && (k > 0 || namesGPU(l)) {
-				all = slices.DeleteFunc(all, func(e sbatch.Option) bool {
-					return slices.Contains(family, e.Name) && (k > 0 || namesGPU(e))
-				})
-			}
-		}
-		all = all.With(l)
-	}
-	return all
-}
-
-// namesGPU reports whether an option of the first family is about GPUs: others may be about any
-// resource.
-func namesGPU(o sbatch.Option) bool {
-	return strings.HasPrefix(o.Name, "gpus") || strings.Contains(o.Value, "gpu")
 }
 
 // Resolve replaces the key "find" by the options of the launcher found.
@@ -231,7 +196,7 @@ func (o *options) requeueOnSpot(ctx context.Context, all *sbatch.Options) error 
 			return p.Preemptible() && (p.Name == name || name == "" && p.Default)
 		}
 		if slices.ContainsFunc(list, preempted) {
-			*all = append(*all, sbatch.Option{Name: "requeue", Bare: true})
+			*all = append(*all, sbatch.Option{Name: "requeue"})
 			return nil
 		}
 	}

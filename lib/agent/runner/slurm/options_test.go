@@ -19,7 +19,8 @@ import (
 func opts(args ...string) sbatch.Options {
 	var out sbatch.Options
 	for _, a := range args {
-		out = append(out, sbatch.Parse(a))
+		o, _ := sbatch.Parse(a)
+		out = append(out, o)
 	}
 	return out
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -86,63 +85,33 @@ func (r *Runner) clear(ctx context.Context, rows []slurm.Job) error {
 	return errors.Join(errs...)
 }
 
-// packable are the options of a task that can be packed: each pilot of its class has them.
-var packable = []string{
-	"account", "constraint", "exclude", "nice", "nodelist", "no-requeue", "partition", "prefer", "qos", "requeue",
-	"reservation", "wckey",
-}
-
 // short returns what a task takes of a pilot, and the pilot, if it can run in one: a task on one node
 // with a short time limit.
 func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bool) {
 	c := r.options.config
-	t.CPUs = 1
-	var mem, perCPU, perGPU float64 // MiB
-	var cpusPerGPU int
-	gpu := func(int) string { return "" } // the option for a number of GPUs
-	for _, option := range given {
-		var err error
-		switch value := option.Value; option.Name {
-		case "time":
-			t.Limit, err = slurm.ParseDuration(value)
-		case "cpus-per-task":
-			t.CPUs, err = strconv.Atoi(value)
-		case "cpus-per-gpu":
-			cpusPerGPU, err = strconv.Atoi(value)
-		case "nodes", "ntasks":
-			ok = value == "1" || value == "1-1"
-			if !ok {
-				return t, p, false
-			}
-		case "mem":
-			mem, err = slurm.ParseMemory(value)
-			if mem == 0 { // all of the node
-				return t, p, false
-			}
-		case "mem-per-cpu":
-			perCPU, err = slurm.ParseMemory(value)
-		case "mem-per-gpu":
-			perGPU, err = slurm.ParseMemory(value)
-		case "gres", "gpus", "gpus-per-node", "gpus-per-task":
-			if t.GPUs > 0 {
-				return t, p, false
-			}
-			if t.GPUs, gpu, ok = oneKind(option); !ok {
-				return t, p, false
-			}
-		default:
-			if !slices.Contains(packable, option.Name) {
-				return t, p, false
-			}
-			p.Options = append(p.Options, option.Arg())
-		}
-		if err != nil {
+	a, err := given.Amount()
+	if err != nil || a.Nodes != 1 || a.MostNodes > 1 || a.Tasks != 1 || a.AllMemory || a.Exclusive ||
+		len(a.Kinds) > 1 || len(a.Others) > 0 {
+		return t, p, false
+	}
+	var gpu *sbatch.Option
+	for i, option := range given {
+		known := sbatch.Lookup(option.Name)
+		switch {
+		case known == nil || known.Use&(sbatch.ByClass|sbatch.ByPack) == 0:
 			return t, p, false
+		case known.Use&sbatch.ByClass != 0 && !option.Off():
+			p.Options = append(p.Options, option.Arg())
+		case option.GPUs() && gpu != nil:
+			return t, p, false
+		case option.GPUs():
+			gpu = &given[i]
 		}
 	}
-	if t.GPUs > 0 && cpusPerGPU > 0 {
-		t.CPUs = t.GPUs * cpusPerGPU
+	if t.Limit, err = slurm.ParseDuration(given.Value("time")); err != nil {
+		return t, p, false
 	}
+	t.CPUs, t.GPUs = int(a.CPUs), int(a.GPUs)
 	p.CPUs, p.Time, p.Linger = c.Pack.CPUs, time.Duration(c.Pack.Time), time.Duration(c.Pack.Linger)
 	if most := time.Duration(c.Limits.Time); most > 0 {
 		p.Time = min(p.Time, most)
@@ -162,54 +131,18 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 	if t.Limit+pack.Spare > p.Time {
 		return t, p, false
 	}
-	if perGPU > 0 {
-		mem = perGPU * float64(t.GPUs)
-	}
-	if mem > 0 {
-		perCPU = mem / float64(t.CPUs)
-	}
-	if perCPU = math.Ceil(perCPU); perCPU > 0 { // whole MiB, as in Slurm
-		t.Mem = int64(perCPU*float64(t.CPUs)) << 20
-		p.Mem = int64(perCPU*float64(p.CPUs)) << 20
+	if a.MemMB > 0 {
+		perCPU := (a.MemMB-1)/a.CPUs + 1 // whole MiB, as in Slurm
+		t.Mem, p.Mem = perCPU*a.CPUs<<20, perCPU*int64(p.CPUs)<<20
 		p.Options = append(p.Options, "--mem="+slurm.FormatMemory(p.Mem))
 	}
 	if p.GPUs > 0 {
-		p.Options = append(p.Options, gpu(p.GPUs))
+		p.Options = append(p.Options, gpu.Times(int64(p.GPUs)).Arg())
 	}
 	p.Grace, p.Tasks = r.stopWait/3, r.packs.Dir.Tasks
 	p.Options = append(p.Options, "--nodes=1", "--ntasks=1",
 		"--cpus-per-task="+strconv.Itoa(p.CPUs), "--time="+slurm.FormatDuration(p.Time))
 	return t, p, true
-}
-
-// oneKind returns how many GPUs of one kind an option requests for a job of one task, and how the
-// option requests another number of them. It is not ok if the option requests anything else.
-func oneKind(o sbatch.Option) (n int, as func(int) string, ok bool) {
-	words := strings.Split(o.Value, ":")
-	prefix := ""
-	if o.Name == "gres" {
-		if words[0] != "gpu" {
-			return 0, nil, false
-		}
-		words, prefix = words[1:], "gpu:"
-	}
-	n = 1
-	if last := len(words) - 1; last >= 0 {
-		count, err := strconv.Atoi(words[last])
-		switch {
-		case err == nil:
-			n, words = count, words[:last]
-		case prefix == "": // only a gres may lack its number
-			return 0, nil, false
-		}
-	}
-	if n < 1 || len(words) > 1 || strings.ContainsAny(o.Value, ",()") {
-		return 0, nil, false
-	}
-	for _, kind := range words {
-		prefix += kind + ":"
-	}
-	return n, func(n int) string { return sbatch.Option{Name: o.Name, Value: prefix + strconv.Itoa(n)}.Arg() }, true
 }
 
 // class returns the name of a class of pilots.

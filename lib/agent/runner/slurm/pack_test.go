@@ -46,11 +46,11 @@ func TestShort(t *testing.T) {
 		"--time=5 --nodes=2":                                           "no",
 		"--time=5 --ntasks=4":                                          "no",
 		"--time=5 --gres=gpu:3":                                        "no", // more than slurm.pack.gpus
-		"--time=5 --gres=gpu:0":                                        "no",
+		"--time=5 --gres=gpu:0":                                        "1 CPUs, 0 GPUs, 0 MiB, 5m0s; --nodes=1 --ntasks=1 --cpus-per-task=4 --time=1:00:00",
 		"--time=5 --gres=gpu:1,tmp:10":                                 "no",
 		"--time=5 --gres=gpu:a100:1(S:0)":                              "no",
 		"--time=5 --gres=tmp:1":                                        "no",
-		"--time=5 --gpus=a100":                                         "no", // invalid for sbatch
+		"--time=5 --gpus=a100":                                         "1 CPUs, 1 GPUs, 0 MiB, 5m0s; --gpus=a100:2 --nodes=1 --ntasks=1 --cpus-per-task=2 --time=1:00:00",
 		"--time=5 --gpus=1 --gres=gpu:1":                               "no",
 		"--time=5 --gpus-per-socket=1":                                 "no",
 		"--time=5 --mem-per-cpu=500K --cpus-per-task=2":                "2 CPUs, 0 GPUs, 2 MiB, 5m0s; --mem=4M" + one + "--cpus-per-task=4 --time=1:00:00",

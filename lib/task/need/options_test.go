@@ -10,12 +10,12 @@ import (
 func TestCheckValues(t *testing.T) {
 	for _, option := range []string{
 		"mem=8G", "mem=8000", "mem=0", "mem=8gb", "--mem-per-cpu=500M", "mem_per_gpu=4T", "tmp=100k",
-		"time=60", "time=1:30", "time=20:00:00", "time=2-12", "time=1-00:30", "time=4-00:00:00", "time=UNLIMITED", "time=0", "time=2h", "time=1d 12h", "time-min=10",
+		"time=60", "time=1:30", "time=20:00:00", "time=2-12", "time=1-00:30", "time=4-00:00:00", "time=UNLIMITED", "time=0", "time=2h", "time=1d 12h", "time-min=10", "time-min=2h",
 		"cpus-per-task=8", "ntasks=64", "mincpus=2", "cpus-per-gpu=4",
 		"nodes=1", "nodes=2-8", "nodes=1k", "nodes=1-10:2,16",
-		"gpus=2", "gpus=a100:2", "gpus=a100:2,v100:1", "gpus-per-node=nvidia_a100_3g.20gb:1", "gpus-per-task=0", "gpus=1g.5gb:1", "gres=gpu:1g.5gb:2", "gres=gpu:3090:1,shard:2",
+		"gpus=2", "gpus=a100", "gpus=a100:2", "gpus=a100:2,v100:1", "gpus-per-node=nvidia_a100_3g.20gb:1", "gpus-per-task=0", "gpus=1g.5gb:1", "gres=gpu:1g.5gb:2", "gres=gpu:3090:1,shard:2",
 		"gres=gpu", "gres=gpu:2", "gres=gpu:a100:2", "gres=gpu:a100", "gres=gpu:2,shard:10", "gres=lustre:10G", "gres=none", "gres=gres/gpu:1",
-		"nice=100", "nice=-10", "begin=now+1hour", "constraint=a100&ib", "signal=USR1@60", "signal=R:10@60", "exclusive", "exclusive=user", "requeue",
+		"nice=100", "nice=-10", "begin=now+1hour", "constraint=a100&ib", "signal=USR1@60", "signal=R:10@60", "exclusive", "exclusive=user", "exclusive=no", "requeue", "requeue=no",
 	} {
 		if err := CheckValues(task.Request{Sbatch: []string{option}}); err != nil {
 			t.Errorf("%s: %v", option, err)
@@ -31,7 +31,6 @@ func TestCheckValues(t *testing.T) {
 		"mem-per-gpu=G":                    `invalid value "G"`,
 		"tmp=1P":                           `invalid value "1P"`,
 		"time=2x":                          `option "time": invalid value "2x": expected minutes, HH:MM:SS, DAYS-HH:MM:SS or a duration such as 2h`,
-		"time-min=2h":                      `option "time-min": invalid value "2h"`,
 		"time=1:2:3:4":                     `invalid value "1:2:3:4"`,
 		"time=1-":                          `invalid value "1-"`,
 		"time-min=-5":                      `invalid value "-5"`,
@@ -40,9 +39,9 @@ func TestCheckValues(t *testing.T) {
 		"cpus-per-task=1.5":                `invalid value "1.5"`,
 		"ntasks=-1":                        `invalid value "-1"`,
 		"nodes=node01":                     `option "nodes": invalid value "node01": expected a number or a range`,
-		"nodes=-2":                         `invalid value "-2"`,
-		"gpus=all":                         `option "gpus": invalid value "all"`,
-		"gpus=a100":                        `invalid value "a100": expected a number, optionally after a type, such as 2 or a100:2`,
+		"gpus=a100:":                       `option "gpus": invalid value "a100:": expected a number, a type or both, such as 2 or a100:2`,
+		"exclusive=maybe":                  `invalid value "maybe": expected one of exclusive, oversubscribe, user, mcs`,
+		"cpus-per-gpu=2":                   `options "cpus-per-task" and "cpus-per-gpu" cannot be combined`,
 		"gpus-per-node=2:a100":             `invalid value "2:a100"`,
 		"gres=2":                           `option "gres": invalid value "2": expected NAME, NAME:COUNT or NAME:TYPE:COUNT`,
 		"gres=gpu:2:a100":                  `invalid value "gpu:2:a100"`,
