@@ -67,13 +67,14 @@ test-unit: ## run the tests of the packages, with the race detector
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GOTEST) $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
+# make and not its variable: a line with that is carried out by "make -n" too.
 test-user: ## run all tests but those on Slurm as an ordinary user, in a fresh clone and an empty home (needs root)
-	testscripts/user/run env PONOS_TEST_SLURM=no $(MAKE) test RACE='$(RACE)'
+	testscripts/user/run env PONOS_TEST_SLURM=no make test RACE='$(RACE)'
 
 # The tests of the packages that ask for the time, in short, and of the tools that print times.
 DATED = $$($(GO) list -f '{{range .Imports}}{{if eq . "github.com/ponos-tools/ponos/lib/base/clock"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./lib/...)
 test-bare: ## run all tests in a root of Debian with Go and make and nothing else: RELEASE=trixie (needs root)
-	testscripts/debian/run -b $(RELEASE) env PONOS_TEST_SLURM=no $(MAKE) test
+	testscripts/debian/run -b $(RELEASE) env PONOS_TEST_SLURM=no make test
 
 test-dates: ## run the tests that depend on the date
 	$(GOTEST) -short $(DATED) -- $(SCRIPTFLAGS) $(addprefix ./testscripts/,fairshare lfind vast)
@@ -83,7 +84,7 @@ WHEN ?= +40d
 ZONE ?= UTC
 SUITES ?= test-unit test-slurm
 test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 01:58' ZONE=Europe/Berlin (needs root)
-	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' $(MAKE) $(SUITES)
+	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' make $(SUITES)
 
 # With DAY=+40d, on that day.
 RELEASE ?= trixie

@@ -13,7 +13,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
+	"syscall"
+	"time"
 )
 
 func main() {
@@ -62,6 +65,7 @@ func goTest(r *report, args []string, stderr io.Writer) int {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err == nil {
 		err = cmd.Start()
 	}
@@ -69,6 +73,18 @@ func goTest(r *report, args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "gotest:", err)
 		return 1
 	}
+	// What ends this program ends all that it has started.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	go func() {
+		if s, ok := (<-signals).(syscall.Signal); ok {
+			_ = syscall.Kill(-cmd.Process.Pid, s)
+			time.Sleep(2 * time.Second)
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			os.Exit(128 + int(s))
+		}
+	}()
 	if err := r.read(out); err != nil {
 		fmt.Fprintln(stderr, "gotest: output of go test:", err)
 		_, _ = io.Copy(io.Discard, out)

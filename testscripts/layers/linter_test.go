@@ -52,6 +52,8 @@ var refused = []planted{
 	{"lib/pool/core", "os"},
 	{"lib/pool/core", "sync"},
 	{"lib/pool/core", "context"},
+	{"lib/pool/core", project + "lib/base/lock"},
+	{"lib/spank/planted", project + "lib/agent"},
 }
 
 // What has the same form, and is right.
@@ -71,7 +73,7 @@ var allowed = []planted{
 	{"lib/agent/queue/arkindex", "net/http"},
 	{"lib/agent/planted", "net/url"},
 	{"lib/pool/core", "time"},
-	{"lib/pool/core", project + "lib/base/lock"},
+	{"lib/pool/core", project + "lib/pool/wire"},
 }
 
 // In a project of such packages, the linter with our configuration refuses exactly these imports, and

@@ -58,7 +58,7 @@ func TestChildKeepsTheLock(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	done := make(chan error)
 	go func() {
-		_, err := command.System.Run(t.Context(), command.Cmd{Name: "sh", Args: []string{"-c", "echo >" + ready + "; sleep 0.5"}, ExtraFiles: []*os.File{inherited}})
+		_, err := command.System.Run(t.Context(), command.Cmd{Name: "sh", Args: []string{"-c", `echo >"$1"; sleep 0.5`, "sh", ready}, ExtraFiles: []*os.File{inherited}})
 		inherited.Close()
 		done <- err
 	}()

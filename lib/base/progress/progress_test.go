@@ -211,11 +211,11 @@ func TestNothingIsShown(t *testing.T) {
 	}
 	// In the background of a shell, the terminal is not the tool's.
 	script := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("set -m\n"+os.Args[0]+" &\nwait\n"), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte("set -m\n\"$1\" &\nwait\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	background := exec.Command("bash", script)
-	background.Env = append(os.Environ(), "PROGRESS_TEST=transfer", "TERM=xterm-256color")
+	background := exec.Command("bash", script, os.Args[0])
+	background.Env = append(os.Environ(), "PROGRESS_TEST=transfer", "TERM=xterm-256color", "LC_ALL=C.UTF-8")
 	f, err := pty.Start(background)
 	if err != nil {
 		t.Fatal(err)

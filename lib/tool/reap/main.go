@@ -242,7 +242,10 @@ type billed struct {
 // showBills shows estimates and bills side by side.
 func showBills(list []rented.Bill, asJSON bool, stdout io.Writer) error {
 	rows := []billed{}
-	t := app.Table{Header: []string{"TASK", "ATTEMPT", "STATE", "INSTANCES", "ESTIMATED $", "BILLED $"}, Right: []string{"ATTEMPT", "INSTANCES", "ESTIMATED $", "BILLED $"}}
+	t := app.Table{
+		Header: []string{"TASK", "ATTEMPT", "STATE", "INSTANCES", "ESTIMATED $", "BILLED $"},
+		Right:  []string{"ATTEMPT", "INSTANCES", "ESTIMATED $", "BILLED $"},
+	}
 	estimated, total, missing := 0.0, 0.0, 0
 	for _, b := range list {
 		state, cell := string(b.State), "-"

@@ -29,7 +29,8 @@ func (s Spec) check() error {
 	}
 	scheme, rest, hasScheme := strings.Cut(src.Repository, "://")
 	switch {
-	case strings.HasPrefix(src.Repository, "-") || strings.ContainsAny(src.Repository, "\x00\n\r\t "):
+	case strings.HasPrefix(src.Repository, "-") || strings.ContainsAny(src.Repository, "\x00\n\r\t"),
+		strings.Contains(src.Repository, " ") && !filepath.IsAbs(src.Repository):
 		return buildError("not a URL of a repository: %q", task.CleanAddress(src.Repository))
 	case strings.Contains(strings.SplitN(src.Repository, "/", 2)[0], "::"):
 		return buildError("repository %q: git's remote helpers are not allowed", task.CleanAddress(src.Repository))
