@@ -79,13 +79,14 @@ func (r *report) event(e event) {
 	}
 }
 
-var source = regexp.MustCompile(`^\s+[a-z0-9_]+\.go:[0-9]+: (.*)`)
+// A reason is a message of t.Skip, or the command of a script.
+var source = regexp.MustCompile(`^\s+(?:[a-z0-9_]+\.go:[0-9]+: (.*)|> .*\bskip '(.*)')`)
 
 // why returns the reason that a skipped test has printed: its last message.
 func why(lines []line, test string) string {
 	for _, l := range slices.Backward(lines) {
 		if m := source.FindStringSubmatch(l.text); m != nil && l.test == test {
-			return m[1]
+			return m[1] + m[2]
 		}
 	}
 	return "no reason given"

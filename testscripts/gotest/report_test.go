@@ -23,6 +23,7 @@ func TestGood(t *testing.T) { t.Log("quiet") }
 func TestSkipped(t *testing.T) {
 	t.Run("a", func(t *testing.T) { t.Log("noise"); t.Skip("needs root, to mount") })
 	t.Run("b", func(t *testing.T) { t.Skip("needs root, to mount") })
+	t.Run("script", func(t *testing.T) { t.Log("WORK=x\n\n> [!root] skip 'needs root, to mount'"); t.SkipNow() })
 	t.Run("c", func(t *testing.T) { t.Skip("needs git: not in PATH\nmore") })
 }
 `,
@@ -68,7 +69,7 @@ func TestGotest(t *testing.T) {
 	}{
 		"all is well": {"", []string{"-run", "Good", "./good"}, 0, "ok  \texample.org/m/good\tN\n", ""},
 		"skipped tests": {"", []string{"./good"}, 0, `ok  	example.org/m/good	N
-skipped 2 tests of example.org/m/good: needs root, to mount
+skipped 3 tests of example.org/m/good: needs root, to mount
 skipped example.org/m/good.TestSkipped/c: needs git: not in PATH
 `, ""},
 		"skipped where all must run": {"require", []string{"./good"}, 1, "needs root, to mount", "no test may be skipped"},
