@@ -35,9 +35,8 @@ func TestKeyLost(t *testing.T) {
 // Tools that a user has suspended hold up nothing for ever: a task waits, and a machine at
 // fault goes all the same.
 func TestSuspendedTools(t *testing.T) {
-	defer func(d time.Duration) { lockTime = d }(lockTime)
-	lockTime = 10 * time.Millisecond
 	s := newStand(t, 2)
+	s.LockTime = 10 * time.Millisecond
 	i := s.begin(1)
 	i.fields["disk_space"], i.fields["actual_status"] = 8.5, "loading"
 	for _, name := range []string{"create", "images.json", "once.json"} {

@@ -40,7 +40,7 @@ func (r *Runner) image(ctx context.Context, name string) (registry.Image, error)
 	}
 	path := filepath.Join(r.Dir, "images.json")
 	// Tasks that are started together mostly have the same image.
-	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	waiting, cancel := r.waiting(ctx)
 	defer cancel()
 	held, err := lock.Wait(waiting, path+".lock")
 	if err != nil {

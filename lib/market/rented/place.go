@@ -1,6 +1,7 @@
 package rented
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +25,10 @@ import (
 // maxOffers is how many offers of one search are tried.
 const maxOffers = 5
 
-// lockTime is how long to wait for locks that a suspended tool may hold.
-var lockTime = 2 * time.Minute
+// waiting limits how long to wait for a lock.
+func (r *Runner) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(r.LockTime, 2*time.Minute))
+}
 
 func later(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{runner.ErrLater}, args...)...)
@@ -41,7 +44,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	waiting, cancel := r.waiting(ctx)
 	defer cancel()
 	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
 	if err != nil {
@@ -200,7 +203,7 @@ func (r *Runner) once(ctx context.Context, what string, until time.Time, words s
 // agent.
 func (r *Runner) first(ctx context.Context, what string, until time.Time) bool {
 	path := filepath.Join(r.Dir, "once.json")
-	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	waiting, cancel := r.waiting(ctx)
 	defer cancel()
 	held, err := lock.Wait(waiting, path+".lock")
 	if err != nil {
@@ -379,7 +382,7 @@ func (r *Runner) avoid(ctx context.Context, machine int64) error {
 	if machine == 0 || r.Avoid == 0 {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	waiting, cancel := r.waiting(ctx)
 	defer cancel()
 	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {

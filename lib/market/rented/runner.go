@@ -81,6 +81,7 @@ type Runner struct {
 	Settle      time.Duration // how long a new instance may be missing from lists
 	LogInterval time.Duration
 	LogTime     time.Duration // longest wait for one log; default: 30 s
+	LockTime    time.Duration // longest wait for a lock, which a suspended tool may hold; default: 2 min
 	StopWait    time.Duration
 	Log         *slog.Logger
 	Now         func() time.Time
