@@ -25,7 +25,7 @@ type Table struct {
 	Header             []string // names of the columns, as printed
 	Right, Drop, Whole []string // names
 	Omit               []string // names of columns that say nothing here
-	OneLine            bool     // the last column is cut, too
+	OneLine            bool     // the last column is cut, too, and without Brief whole lines
 	// Brief is what stands in the last column of a row where its text has no room. It may be nil.
 	Brief func(row int) string
 	// Paint puts colours around a text of the last column. It may be nil.
@@ -71,8 +71,9 @@ func (t *Table) PrintWithin(w io.Writer, room int) error {
 		}
 	}
 	hidden, fits := l.fit()
+	l.cut = l.OneLine && l.Brief == nil && !fits
 	write := l.block
-	if fits {
+	if fits || l.cut {
 		write = l.row
 		l.row(-1, t.Header)
 	}
@@ -82,7 +83,11 @@ func (t *Table) PrintWithin(w io.Writer, room int) error {
 	if len(hidden) > 0 {
 		names := strings.ToLower(strings.Join(hidden, ", "))
 		note := fmt.Sprintf(`columns hidden on this narrow terminal: %s; "| less -S" shows all`, names)
-		for _, line := range breakWords(note, room) {
+		lines := []string{Cut(note, room)}
+		if !l.cut {
+			lines = breakWords(note, room)
+		}
+		for _, line := range lines {
 			l.write(line)
 		}
 	}
@@ -96,6 +101,7 @@ type layout struct {
 	columns []int  // those that are shown
 	widths  []int  // of all columns
 	right   []bool // of all columns
+	cut     bool   // whole lines are cut
 	line    []byte
 	out     *bufio.Writer
 }
@@ -171,7 +177,11 @@ func (l *layout) row(n int, cells []string) {
 		}
 		line = append(line, "  "...)
 	}
-	l.line = append(bytes.TrimRight(line, " "), '\n')
+	line = bytes.TrimRight(line, " ")
+	if l.cut {
+		line = append(line[:0], Cut(string(line), l.room)...)
+	}
+	l.line = append(line, '\n')
 	_, _ = l.out.Write(l.line)
 	for _, text := range more {
 		l.write(strings.Repeat(" ", l.others()) + l.paint(n, text, l.last()))
@@ -222,7 +232,7 @@ func (l *layout) block(n int, cells []string) {
 
 // paint colours a text of a column.
 func (l *layout) paint(n int, text string, column int) string {
-	if l.Paint == nil || text == "" || n < 0 || column != l.last() {
+	if l.Paint == nil || l.cut || text == "" || n < 0 || column != l.last() {
 		return text
 	}
 	return l.Paint(n, text)
