@@ -68,8 +68,9 @@ test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GOTEST) $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
 # make and not its variable: a line with that is carried out by "make -n" too.
+SUITE ?= test
 test-user: ## run all tests but those on Slurm as an ordinary user, in a fresh clone and an empty home (needs root)
-	testscripts/user/run env PONOS_TEST_SLURM=no make test RACE='$(RACE)'
+	testscripts/user/run env PONOS_TEST_SLURM=no make $(SUITE) RACE='$(RACE)'
 
 # The tests of the packages that ask for the time, in short, and of the tools that print times.
 DATED = $$($(GO) list -f '{{range .Imports}}{{if eq . "github.com/ponos-tools/ponos/lib/base/clock"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./lib/...)
