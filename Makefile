@@ -133,8 +133,8 @@ bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./lib/agent ./lib/advise/forecast ./lib/pool/core ./testscripts/...
 
 # One test binary for each package, as most of the time goes into making them.
-fuzz: ## run each fuzz target for FUZZTIME, with FUZZSEED=1 always on much the same inputs
-	@set -e; bin=$$(mktemp -d); trap 'rm -rf "$$bin"' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
+fuzz: ## run each fuzz target for FUZZTIME, with FUZZSEED=1 on much the same inputs each time
+	@set -e; bin=$$(mktemp -d); trap 'rm -rf "$$bin"' EXIT; cache=$(if $(FUZZSEED),$$bin/cache,$$($(GO) env GOCACHE)/fuzz); \
 	grep -rlE '^func Fuzz' lib cmd --include='*_test.go' | xargs -n 1 dirname | sort -u | while read -r dir; do \
 		$(GO) test -c -fuzz . -o "$$bin/fuzz.test" "./$$dir"; \
 		for target in $$(cat "$$dir"/*_test.go | sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p'); do \

@@ -116,8 +116,8 @@ func files(ctx context.Context, dir string) ([]string, error) {
 func listed(known, fresh string, exists func(name string) bool) ([]string, error) {
 	var names []string
 	for entry := range strings.SplitSeq(known, "\x00") {
-		status, name, ok := strings.Cut(entry, "\t") // such as "H 100644 HASH 0"
-		if !ok {
+		status, name, _ := strings.Cut(entry, "\t") // such as "H 100644 HASH 0"
+		if name == "" { // behind the last one
 			continue
 		}
 		tag, mode, _ := strings.Cut(status, " ")

@@ -80,6 +80,7 @@ func TestListed(t *testing.T) {
 }
 
 func FuzzGit(f *testing.F) {
+	f.Add("\t", "0", "")
 	f.Add("H 100644 e69de29 0\ta\x00S 100644 e69de29 0\tb\x00", "c\x00d/\x00", "aaaa\trefs/heads/x\nbbbb\tHEAD\n")
 	f.Fuzz(func(t *testing.T, known, fresh, references string) {
 		for _, name := range changed(known) {
