@@ -86,6 +86,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		known[from.Name] = p
 		p.complete = len(p.groups) == 0
 		p.slurm = from
+		p.exclusive = p.exclusive || from.Exclusive
 		if from.Preemptible() && from.PriorityTier < highest {
 			p.class = classPreemptible
 		}
