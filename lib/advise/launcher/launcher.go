@@ -252,7 +252,11 @@ func (l *Launcher) figures(c file.Configuration, features []string) figures {
 		if g.MinMemRatio == 0 {
 			g.MinMemRatio = c.GPU.MinMemRatio
 		}
-		fig.gpus = append(fig.gpus, l.newGPU(g, features))
+		of := features
+		if len(c.GPUs) > 1 && g.GRES != "" {
+			of = nil // the features may mean either type
+		}
+		fig.gpus = append(fig.gpus, l.newGPU(g, of))
 	}
 	if len(c.GPUs) > 0 {
 		return fig
@@ -323,17 +327,15 @@ func (l *Launcher) factsOf(model, gres string, features []string) *facts {
 		}
 		l.facts[key] = f
 	}
-	if len(f.Models) > 0 || len(features) == 0 {
+	if len(features) == 0 || len(f.Models) == 1 {
 		return f
 	}
 	key += strings.Join(features, "\x00")
 	if of := l.facts[key]; of != nil {
 		return of
 	}
-	of := &facts{Match: l.catalogue.Features(features), catalogue: l.catalogue}
-	if f.Slice != "" {
-		of.Slice, of.Least, of.Most = f.Slice, f.Least, f.Most
-	}
+	e := l.catalogue.Narrow(f.Match, features)
+	of := &facts{Match: e.Match, catalogue: l.catalogue}
 	l.facts[key] = of
 	return of
 }
@@ -379,6 +381,9 @@ func (l *Launcher) feature(name string) featureFigures {
 				f.memory = n
 			}
 		}
+	}
+	if bytes, sure := gpu.FeatureSize(name); l.guessing && sure {
+		f.memory = bytes
 	}
 	if l.features == nil {
 		l.features = map[string]featureFigures{}

@@ -163,6 +163,39 @@ func TestClasses(t *testing.T) {
 	}
 }
 
+// TestGPUsOfNodes checks what GPUs nodes are taken to have, and what of them an answer takes.
+func TestGPUsOfNodes(t *testing.T) {
+	gres := func(gres, features string) string { return "Gres=" + gres + " AvailableFeatures=" + features + " State=IDLE" }
+	const mixed = "gpu:h100:2,gpu:nvidia_h100_80gb_hbm3_1g.10gb:7"
+	for _, c := range []struct{ name, nodes, spec, want string }{
+		{"a variant of one site makes no other unknown", node("a", "p", gres("gpu:h100:4", "ib")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
+		{"a feature beside the type", node("a", "p", gres("gpu:a100:4", "gpu80")) + node("b", "p", gres("gpu:a100:4", "gpu40")), "cuda(mem=80G)", "--partition=p --constraint=(gpu80) --gpus-per-node=1"},
+		{"an instance type", node("a", "p", gres("gpu:8", "p4de.24xlarge")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
+		{"the name of a partition is the last word", node("a", "v100", gres("gpu:4", "(null)")), "cuda(model=v100)", "--partition=v100 --gpus-per-node=1"},
+		{"features say more than the name of a partition", node("a", "v100", gres("gpu:4", "t4")), "cuda(model=v100)", "none"},
+		{"a number that no variant has is a slice", node("a", "p", gres("gpu:h100-47:2", "(null)")), "cuda(mem=40G)", "none"},
+		{"and has its size", node("a", "p", gres("gpu:h100-47:2", "(null)")), "slice(mem=40G)", "--partition=p --gpus-per-node=1"},
+		{"whole GPUs beside slices are requested by type", node("a", "p", gres(mixed, "(null)")), "cuda()", "--partition=p --gpus-per-node=h100:1"},
+		{"and so are slices", node("a", "p", gres(mixed, "(null)")), "slice()", "--partition=p --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:1"},
+		{"slices are no GPUs", node("a", "p", gres(mixed, "(null)")), "cuda() * 3", "none"},
+		{"a slice for each task", node("a", "p", gres(mixed, "(null)")), "slice(mem=9G) * 2 & tasks=2", "--partition=p --ntasks-per-node=2 --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:2"},
+		{"a model that names a slice", node("a", "p", gres(mixed, "(null)")), "cuda(model=1g.10gb)", "--partition=p --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:1"},
+		{"an upper bound is the size on the box", node("a", "p", gres("gpu:v100:4", "v100-16g")), "cuda(mem<=16G)", "--partition=p --gpus-per-node=1"},
+		{"an upper bound is the size on the box", node("a", "p", gres("gpu:l40s:4", "(null)")), "cuda(mem=24G..48G)", "--partition=p --gpus-per-node=1"},
+		{"and no more", node("a", "p", gres("gpu:l40s:4", "(null)")), "cuda(mem<=40G)", "none"},
+	} {
+		partitions := "PartitionName=p State=UP\nPartitionName=v100 State=UP"
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, c.nodes, partitions, "", "")}
+		want := c.want
+		if want != "none" {
+			want = "slurm --nodes=1 " + want
+		}
+		if got := found(t, s, c.spec); got != want {
+			t.Errorf("%s: %s\n got %s\nwant %s", c.name, c.spec, got, want)
+		}
+	}
+}
+
 // TestQuerySlurm checks how a file and Slurm complement each other.
 func TestQuerySlurm(t *testing.T) {
 	nodes := node("a", "gpu,heavy", "Gres=gpu:4 AvailableFeatures=GPU4,GPUM24G State=IDLE") + node("b", "other", "Gres=gpu:2 AvailableFeatures=GPU2,GPUM48G State=IDLE")

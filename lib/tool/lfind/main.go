@@ -53,7 +53,7 @@ nodes) from launchers.yaml; without such a file, asks Slurm.
 
 In a request, "&" joins conditions, and "|" separates alternatives:
   cuda(mem=14G) * 2      GPUs with at least that memory; gpu(): any GPU
-  cuda(model=[a100, h100], mem=24G..80G, cc>=8.0)
+  cuda(model=[a100, h100], mem=24G..80G, cc>=8.0); slice(mem=10G): a part of one
   cpu(mem=16G, cores=8)  main memory and CPUs of each node
   duration=4 days        time limit; also: deadline=18:00
   nodes=2                number of nodes; also: tasks=4 on each, exclusive
