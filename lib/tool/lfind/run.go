@@ -48,7 +48,7 @@ func (s *session) runCommand(c *cli.Context) error {
 		return unreachable(f, err)
 	}
 	if answer == nil {
-		return nothing(search, r)
+		return nothing(c, search, r)
 	}
 	if answer, err = s.verified(c, f, search, r, answer); err != nil {
 		return err
