@@ -331,8 +331,13 @@ func TestAskSlurm(t *testing.T) {
 			lines[tested+account+qos+"--partition=gpu_spot"+gpu] = refuses
 		}
 	}
+	const demands = answers.Refusal + "error: give gpu:TYPE:N\nallocation failure: Unspecified error\n"
+	lines[tested+"--partition=gpu_spot --gpus-per-node=3"] = demands
+	lines[tested+"--partition=gpu_spot --gpus-per-node=a100:3"] = answers.Aside + would
 	asked := answers.Programs(t, lines)
 	for _, tt := range []expected{
+		{name: "the form that a plugin demands", args: []string{"cuda() * 3 & partition=gpu_spot"}, stdout: "--nodes=1 --partition=gpu_spot --gpus-per-node=a100:3\n",
+			stderr: "lfind: note: Slurm takes the job only in this form: give gpu:TYPE:N: Unspecified error\n"},
 		{name: "what Slurm refuses is left out", args: []string{"cuda() & partition=gpu*"}, stdout: "--nodes=1 --qos=qos_gpu-t3 --partition=gpu_small --gpus-per-node=1\n",
 			stderr: "lfind: note: Slurm refuses partition gpu_small,gpu, by a rule that lfind does not know: Requested node configuration is not available\n" +
 				"lfind: note: Slurm refuses partition gpu_small, by a rule that lfind does not know: Requested node configuration is not available\n"},
