@@ -403,7 +403,6 @@ func TestRun(t *testing.T) {
 			"lfind: hint: define it in untold/tokens.yaml: countertoken: { tape: { tokens: 1 } }\n"},
 		{args: []string{"run", "cuda()"}, code: 2, stderr: "lfind: a command is missing\nlfind: hint: put it after \"--\": lfind run 'cuda()' -- python train.py\n"},
 		{args: []string{"run", "--", "true"}, code: 2, stderr: "lfind: a request is missing before \"--\"\n"},
-		{args: []string{"run", "-a", "-w", "cuda()", "--", "true"}, code: 2, stderr: "lfind: -w/--wait cannot be combined with -a/--attach\n"},
 		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: no launcher matches cuda() * 9\nlfind: hint: nearest miss: launcher local#1: 9 GPUs requested, 1 GPU available; \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)
