@@ -44,7 +44,7 @@ func (d *Doubts) Warnings() []string {
 	var lines []string
 	for _, o := range d.all {
 		others := map[bool]string{true: fmt.Sprintf(", and %d others", o.count-1)}[o.count > 1]
-		lines = append(lines, fmt.Sprintf("left out, also of totals: %v%s", o.first, others))
+		lines = append(lines, fmt.Sprintf("records that cannot be read or believed are left out, of totals too: %v%s", o.first, others))
 	}
 	d.all = nil
 	return lines

@@ -114,7 +114,7 @@ func TestOddRowCostsItself(t *testing.T) {
 	}
 	ids, warnings, err := read(odd + good + odd)
 	if err != nil || !reflect.DeepEqual(ids, []string{"1"}) ||
-		!reflect.DeepEqual(warnings, []string{`left out, also of totals: sacct: line 1 of its output: "2": Submit: "yesterday": expected a time, and 1 others`}) {
+		!reflect.DeepEqual(warnings, []string{`records that cannot be read or believed are left out, of totals too: sacct: line 1 of its output: "2": Submit: "yesterday": expected a time, and 1 others`}) {
 		t.Errorf("%q, %q, %v", ids, warnings, err)
 	}
 	if ids, _, err := read(odd + odd); err == nil {
@@ -146,8 +146,20 @@ func TestMeaning(t *testing.T) {
 		if placed != 6 {
 			t.Errorf("%s: %d placements", version, placed)
 		}
+		if version == "20.11.4" || version == "26.05.5" {
+			var factors []Factors
+			text := replay(t, "testdata/"+version+"/sprio.table", "sprio", sprioFormat(mark))
+			if err := scanSprio(strings.NewReader(text), marked("sprio"), collect(&factors)); err != nil || len(factors) != 2 {
+				t.Fatalf("%s: %d rows of sprio, %v", version, len(factors), err)
+			}
+			for _, f := range factors {
+				if f.Assoc != (Factor{}) || f.FairShare != (Factor{1, 10000}) || f.QOS != (Factor{0.1, 200}) || f.Priority < 10000 || len(f.TRES) != 2 {
+					t.Errorf("%s: %+v", version, f)
+				}
+			}
+		}
 		if _, err := os.Stat("testdata/" + version + "/job-exclusive.txt"); err != nil {
-			continue
+			continue // captured of the oldest, of the newest, and of one between
 		}
 		details, err = ParseJobDetails(openTestdata(t, version+"/job-exclusive.txt"))
 		if err != nil || len(details) == 0 {
