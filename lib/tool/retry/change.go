@@ -83,7 +83,8 @@ func (ch change) make(
 	}
 	for _, e := range again {
 		if chosen[e.RetryOf] && e.Image != "" {
-			return fault.Errorf(fault.Usage, "task %s runs the image %s unchanged: code cannot be put into it", e.RetryOf, task.Clean(e.Image))
+			return fault.Errorf(fault.Usage, "task %s runs the image %s unchanged: code cannot be put into it",
+				e.RetryOf, task.Clean(e.Image))
 		}
 	}
 	// Last, as it may take a while: all else is right.

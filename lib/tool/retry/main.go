@@ -166,7 +166,9 @@ func plan(s *spool.Spool, found []spool.Summary, env map[string]string, keepCode
 
 // next is the task that does another one again. That must be over: as long as its run may
 // go on, the agent does not say so. It comes after the last attempts of others.
-func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string, chosen map[task.ID]bool, keepCode bool) (spool.Entry, error) {
+func next(
+	s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string, chosen map[task.ID]bool, keepCode bool,
+) (spool.Entry, error) {
 	switch {
 	case !e.State.Final():
 		return e, fault.Hint(fmt.Errorf("it is %s", e.State), "ponos-cancel stops it; it can be retried when it has ended")
