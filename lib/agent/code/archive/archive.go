@@ -200,7 +200,7 @@ func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
 		}
 		// The link would mean another place here than there.
 		if info, err := u.root.Lstat(to); !u.anyLink && err == nil && (!info.Mode().IsRegular() || u.throughLink(path.Dir(to))) {
-			return errors.New("hard link to what is no file of the archive")
+			return errors.New("hard link to a link or directory")
 		}
 		return u.again(name, func() error { return u.root.Link(to, name) })
 	}
