@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestHostileUser submits jobs whose texts imitate the output of Slurm's commands, as one user, and looks at the cluster
+// TestHostileUserOfSlurm submits jobs whose texts imitate the output of Slurm's commands, as one user, and looks at the cluster
 // as another one: no view ends, and no view shows more, or another state of others' jobs.
-func TestHostileUser(t *testing.T) {
+func TestHostileUserOfSlurm(t *testing.T) {
 	c := newCluster(t)
 	defer c.must("root", "scancel", "--user=bob", "--user=alice")
 	train := c.submit("alice", "--job-name=train", "--time=60", "--mem=100M", "--nodelist=cpu1")
