@@ -30,7 +30,7 @@ import (
 // ofAlloc are the options by which a pool gets its own nodes, and those of its run
 // directory: the schedulers in its jobs do not get them. True: with a value.
 var ofAlloc = map[string]bool{
-	"alloc": true, "alloc-sbatch": true, "max-jobs": true, "linger": true, "scheduler": true, "run": true, "r": true, "resume": false,
+	"alloc": true, "alloc-sbatch": true, "max-jobs": true, "linger": true, "scheduler": true, "run": true, "resume": false,
 	"retry-failed": false, "resume-failed": false,
 }
 

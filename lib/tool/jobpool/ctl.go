@@ -28,7 +28,7 @@ import (
 
 // runFlag is the flag that names the run; verb is what the command does with it.
 func runFlag(verb string) cli.Flag {
-	return &cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: verb + " the run in `DIR` (the last run)"}
+	return &cli.StringFlag{Name: "run", Usage: verb + " the run in `DIR` (the last run)"}
 }
 
 func ctlFlags(more ...cli.Flag) []cli.Flag {
