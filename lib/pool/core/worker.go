@@ -41,6 +41,7 @@ type Node struct {
 	deaths     int    // of workers with tasks, since one succeeded
 	dropped    bool   // is not reached any more
 	why        string // for that, or for the quarantine
+	fault      string // of its host: see NodeStatus
 	released   bool
 	margin     time.Duration // how long before Spec.End tasks are ended
 	quarantine bool

@@ -162,6 +162,9 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 	known := err == nil && !before.Copied(run)
 	if known {
 		p.ID = before.ID
+		if slices.Equal(before.Args, p.Args) { // what has failed there may be other commands
+			p.Excluded = before.Excluded
+		}
 	} else if err == nil {
 		if !c.Bool("quiet") {
 			fmt.Fprintf(c.App.ErrWriter, "jobpool: %s is a copy of %s: the jobs there are not its own\n", run, before.Run)

@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -149,6 +150,11 @@ func ctlStatus(c *cli.Context) error {
 	}
 	if len(s.Resources) > 0 {
 		fmt.Fprintf(w, "free of the resources of all nodes: %s\n", freeOf(s.Resources))
+	}
+	if p, err := pilot.Load(existing(c)); err == nil {
+		for _, x := range p.Excludes(clock.Now()) {
+			fmt.Fprintf(w, "host %s is excluded from the next jobs until %s: %s\n", x.Host, x.Until.Format("15:04:05"), x.Why)
+		}
 	}
 	return nodeTable(w, s)
 }
