@@ -165,7 +165,9 @@ func TestClasses(t *testing.T) {
 
 // TestGPUsOfNodes checks what GPUs nodes are taken to have, and what of them an answer takes.
 func TestGPUsOfNodes(t *testing.T) {
-	gres := func(gres, features string) string { return "Gres=" + gres + " AvailableFeatures=" + features + " State=IDLE" }
+	gres := func(gres, features string) string {
+		return "Gres=" + gres + " AvailableFeatures=" + features + " State=IDLE"
+	}
 	const mixed = "gpu:h100:2,gpu:nvidia_h100_80gb_hbm3_1g.10gb:7"
 	for _, c := range []struct{ name, nodes, spec, want string }{
 		{"a variant of one site makes no other unknown", node("a", "p", gres("gpu:h100:4", "ib")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
