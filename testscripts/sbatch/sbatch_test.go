@@ -433,7 +433,11 @@ func amount(t *testing.T, d *drawn, shown map[string]string) {
 	if a.MemMB > 0 {
 		same("memory", counted["mem"], a.MemMB, !raised)
 	}
-	if a.Exclusive != (shown["OverSubscribe"] == "NO") && !has("oversubscribe") {
+	exclusive := shown["OverSubscribe"] == "NO"
+	if kind, ok := shown["Exclusive"]; ok { // since 26.05, where OverSubscribe is NO of most jobs
+		exclusive = kind == "NODE"
+	}
+	if a.Exclusive != exclusive && !has("oversubscribe") {
 		t.Errorf("exclusive: %v: %v", a.Exclusive, d)
 	}
 }
