@@ -245,7 +245,8 @@ var resourcesOnly = regexp.MustCompile(`Failed to validate job spec|Failed to en
 	`did not request any GPU|node configuration is not available|More processors requested|needs either a GRES|Invalid node name|` +
 	`Unable to allocate resources|Node count specification invalid|can not be bigger than|Invalid feature|Too few processes|` +
 	`Requested partition configuration|Requested nodes not in this partition|Memory required by task|Can't set num_tasks|--gres-flags|Incompatible|Unable to satisfy cpu bind|` +
-	`Invalid Trackable|tres-per-task|Invalid job constraint|Invalid time-min|Inconsistent values set|not an option for --gres-flags|Job size specification|` + "CPU count per node can not be satisfied")
+	`Invalid Trackable|tres-per-task|Invalid job constraint|Invalid time-min|Inconsistent values set|not an option for --gres-flags|Job size specification|` + "CPU count per node can not be satisfied|" +
+	"Requested operation not supported on this system") // --requeue=expedite, without the settings that it takes
 
 // drawn is a case.
 type drawn struct {
