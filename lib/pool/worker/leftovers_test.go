@@ -5,7 +5,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 )
 
 // A process that ends after the list was read leaves its children to be found in the next list.
@@ -19,7 +20,7 @@ func TestKillAllFindsWhatAnEndedProcessLeaves(t *testing.T) {
 		n, _ := fmt.Sscan(content(t, s.dir, "pids"), &parent, &child)
 		return n == 2
 	})
-	dead := func(pid int) bool { _, zombie := machine.Session(pid); return zombie }
+	dead := func(pid int) bool { _, zombie := proc.Session(pid); return zombie }
 	lists := 0
 	list := func() []int {
 		if lists++; lists > 1 {
@@ -29,7 +30,7 @@ func TestKillAllFindsWhatAnEndedProcessLeaves(t *testing.T) {
 		until(t, "SIGKILL ends a process", func() bool { return dead(parent) })
 		return []int{parent}
 	}
-	if !killAll(list, func() {}) || !dead(child) {
+	if !executor.KillAll(list, func() {}) || !dead(child) {
 		t.Errorf("the child is dead: %v", dead(child))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
@@ -91,8 +92,8 @@ func watch(ctx context.Context, dir, job string, session int, limit int64, outpu
 			tick.Stop()
 			return
 		}
-		members := machine.Members(session)[session]
-		used := machine.Used(members, limit)
+		members := proc.Members(session)[session]
+		used := proc.Used(members, limit)
 		if used <= limit {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
@@ -71,7 +72,7 @@ func (r *running) memory(members []int) (excess bool) {
 	if r.group != nil && cgroup.Entered(r.session.PID(), r.job) {
 		return r.group.Killed()
 	}
-	used := machine.Used(members, r.enough())
+	used := proc.Used(members, r.enough())
 	r.used.Store(max(r.used.Load(), used))
 	return used > r.enough()
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -152,7 +152,7 @@ func (w *worker) noteUsed(r *running) {
 }
 
 // members returns the processes of a task.
-func (r *running) members() []int { return machine.Members(r.session.PID())[r.session.PID()] }
+func (r *running) members() []int { return proc.Members(r.session.PID())[r.session.PID()] }
 
 // members returns the processes of the running tasks, by session.
 func (w *worker) members() map[int][]int {
@@ -160,7 +160,7 @@ func (w *worker) members() map[int][]int {
 	for r := range w.running {
 		sessions = append(sessions, r.session.PID())
 	}
-	return machine.Members(sessions...)
+	return proc.Members(sessions...)
 }
 
 // enforce ends a task that was cancelled, or that has exceeded a limit.
@@ -213,7 +213,7 @@ func (w *worker) signal(r *running, sig syscall.Signal) {
 // killLeft kills processes that have left the session of a task. A job of another cluster may have the
 // same id.
 func (r *running) killLeft() {
-	for _, pid := range machine.WithVariables("PONOS_TASK="+string(r.ticket.Task), "PONOS_JOB="+r.job+"\x00") {
+	for _, pid := range proc.WithVariables("PONOS_TASK="+string(r.ticket.Task), "PONOS_JOB="+r.job+"\x00") {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
