@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"math"
 	"sync"
 	"syscall"
 	"time"
@@ -8,6 +9,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 )
+
+// Unlimited is the memory of a command that is only measured.
+const Unlimited = math.MaxInt64
 
 // Period is how often Tick is to be called.
 const Period = 100 * time.Millisecond
@@ -18,7 +22,7 @@ type Command struct {
 	Launch               // but for Tag
 	Of     any           // what it is for its owner
 	Name   string        // unique on the machine, if its memory is limited: that of its cgroup
-	Memory int64         // bytes that it may use; 0: not limited
+	Memory int64         // bytes that it may use; 0: not limited; Unlimited: it is measured
 	Limit  time.Duration // for which it may run; 0: not limited
 	// Marks are entries of its environment that no other command has together. Processes that have left
 	// its session are found by them.
@@ -52,7 +56,7 @@ type End struct {
 	// Why the executor or its owner has ended it; "": they have not.
 	Why Why
 	// Signalled: a signal from outside had reached the command, its group or its job before: one of its
-	// owner or the executor, or one that Outside told of.
+	// owner or the executor, or one that Pass passed on.
 	Signalled bool
 	Peak      int64         // bytes, the most memory that it is known to have used
 	ByKernel  bool          // the kernel has ended it, or a part of it, for its memory
@@ -86,10 +90,12 @@ type Options struct {
 	Grace time.Duration
 	// Limiter limits memory; nil: none is limited.
 	Limiter *Limiter
-	// Before is called, by Tick or before Handle, when a command is to be ended for its time or its memory,
-	// of which it was seen to use so many bytes; 0: the kernel has ended it. If it reports false, the
-	// command runs on until the next Tick. May be nil.
+	// Before is called by Tick when a command is to be ended for its time or its memory, of which it was
+	// seen to use so many bytes. If it reports false, the command runs on for now. May be nil.
 	Before func(c *Command, why Why, used int64) bool
+	// Suspended: if Tick is called so much later than the time before, this process was suspended; see
+	// Postpone. 0: its owner looks for that.
+	Suspended time.Duration
 	// Orphans finds processes that were reparented to this one; nil: it adopts none.
 	Orphans func() []int
 	// Family begins the first mark of all commands, where there are Orphans.
@@ -110,6 +116,7 @@ type Executor struct {
 	measuring bool
 	measured  []measured
 	next      time.Time // of the next measurement
+	ticked    time.Time
 }
 
 // New returns an executor.
@@ -178,9 +185,6 @@ func (e *Executor) end(c *Command, s SpawnEvent) *End {
 	}
 	if end.ByKernel && end.Why == "" {
 		end.Why = OutOfMemory
-		if e.o.Before != nil {
-			e.o.Before(c, OutOfMemory, 0)
-		}
 	}
 	return end
 }
@@ -209,23 +213,32 @@ func (e *Executor) Why(c *Command) Why {
 	return c.life.why
 }
 
-// Outside notes that a signal from outside has reached the job of all commands: they may have got it too.
-func (e *Executor) Outside() {
+// Pass passes a signal from outside on to all commands, which may have got it already.
+func (e *Executor) Pass(sig syscall.Signal) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.commands {
 		c.signalled = true
+		e.signalRunning(c, sig)
 	}
 }
 
-// SignalAll sends a signal to all commands that run, such as SIGSTOP. It ends none.
-func (e *Executor) SignalAll(sig syscall.Signal) {
+// Pause stops all commands that run, or lets them go on.
+func (e *Executor) Pause(stop bool) {
+	sig := syscall.SIGCONT
+	if stop {
+		sig = syscall.SIGSTOP
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.commands {
-		if c.pid != 0 {
-			_ = e.system.Signal(c.pid, sig)
-		}
+		e.signalRunning(c, sig)
+	}
+}
+
+func (e *Executor) signalRunning(c *Command, sig syscall.Signal) {
+	if c.pid != 0 {
+		_ = e.system.Signal(c.pid, sig)
 	}
 }
 
@@ -242,8 +255,7 @@ func (e *Executor) signal(c *Command, sig syscall.Signal) {
 
 // Postpone extends the time limits of commands by a time, up to now, in which this process was stopped:
 // they were stopped, too.
-func (e *Executor) Postpone(d time.Duration) {
-	now := clock.Now()
+func (e *Executor) Postpone(d time.Duration, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.commands {
@@ -257,6 +269,11 @@ func (e *Executor) Postpone(d time.Duration) {
 
 // Tick is to be called each Period: it ends commands whose time is up or that use too much memory.
 func (e *Executor) Tick(now time.Time) {
+	away := now.Sub(e.ticked)
+	if e.o.Suspended > 0 && !e.ticked.IsZero() && away > e.o.Suspended {
+		e.Postpone(away, now)
+	}
+	e.ticked = now
 	var late []*Command
 	e.mu.Lock()
 	for c := range e.commands {

@@ -40,7 +40,7 @@ func (m *Limiter) Kernel() bool { return m.kernel }
 
 // confine has a program start in a cgroup of its command, if that has a limit.
 func (m *Limiter) confine(c *Command, l *Launch) {
-	if m == nil || !m.kernel || c.Memory == 0 {
+	if m == nil || !m.kernel || c.Memory == 0 || c.Memory == Unlimited {
 		return
 	}
 	path := l.Path

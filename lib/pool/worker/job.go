@@ -517,7 +517,7 @@ func (w *worker) kill(j *job, why wire.Outcome, now bool) {
 // postpone extends the time limits of tasks by the time for which this process was stopped, as they
 // were stopped, too.
 func (w *worker) postpone(d time.Duration) {
-	w.exec.Postpone(d)
+	w.exec.Postpone(d, clock.Now())
 	for _, j := range w.jobs {
 		j.doubt = j.doubt.Add(d)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/executor"
@@ -70,7 +69,7 @@ func (l *lease) renewed(asked int64) {
 	l.extend(l.fromScheduler)
 	if l.paused != 0 && l.fromScheduler-l.w.Clock() > int64(l.ending()) {
 		l.paused = 0
-		l.w.exec.SignalAll(syscall.SIGCONT)
+		l.w.exec.Pause(false)
 	}
 }
 
@@ -99,7 +98,7 @@ func (l *lease) tick(t time.Time) {
 		if time.Duration(l.fromScheduler-now) <= l.ending() && !l.w.lost.Load() {
 			// The scheduler may have been stopped as well, and not know of it.
 			l.paused = now + int64(answer)
-			l.w.exec.SignalAll(syscall.SIGSTOP)
+			l.w.exec.Pause(true)
 			l.next = time.Time{}
 		}
 	}
