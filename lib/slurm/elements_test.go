@@ -42,7 +42,7 @@ func TestArrays(t *testing.T) {
 	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7"} {
 		t.Run(version, func(t *testing.T) {
 			seen := map[string]string{}
-			for _, j := range parsed(t, version+"/squeue-arrays", jobsLayout(capturedMark), ownColumns) {
+			for _, j := range parsed(t, version+"/squeue-arrays", marked("squeue"), ownColumns) {
 				name, _, _ := strings.Cut(strings.TrimPrefix(j.Comment, "PONOS_TASK="), "-")
 				if fmt.Sprint(j.ID) != strings.Split(j.Label, "_")[0] || j.ID != j.ArrayID || j.Submit == 0 {
 					t.Errorf("%+v", j)
@@ -57,8 +57,8 @@ func TestArrays(t *testing.T) {
 				t.Errorf("squeue: %v", seen)
 			}
 
-			ended, asked := printed(t, version+"/sacct-arrays", endLayout, partColumns)
-			account, err := parseAccount(strings.NewReader(ended), asked)
+			ended, asked := printed(t, version+"/sacct-arrays", marked("sacct"), partColumns)
+			account, err := parseAccount(strings.NewReader(ended), marked("sacct"), asked)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestArrays(t *testing.T) {
 				t.Errorf("sacct: %v", seen)
 			}
 
-			past := parsed(t, version+"/sacct-past", endLayout, lineColumns)
+			past := parsed(t, version+"/sacct-past", marked("sacct"), lineColumns)
 			if len(past) < 6 {
 				t.Fatalf("%d records", len(past))
 			}

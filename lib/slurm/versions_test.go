@@ -21,7 +21,7 @@ func TestVersions(t *testing.T) {
 			open := func(name string) *os.File { return openTestdata(t, filepath.Join(version, name)) }
 
 			// Some captures have raw ids.
-			queue := parsed(t, version+"/squeue-own", jobsLayout(capturedMark), append(pick(jobColumns, "JobID"), ownColumns...))
+			queue := parsed(t, version+"/squeue-own", marked("squeue"), append(pick(jobColumns, "JobID"), ownColumns...))
 			if len(queue) != 8 {
 				t.Fatalf("%d own jobs", len(queue))
 			}
@@ -43,7 +43,7 @@ func TestVersions(t *testing.T) {
 				t.Errorf("own jobs: %s", diff)
 			}
 
-			jobs := parsed(t, version+"/squeue", jobsLayout(capturedMark), jobColumns)
+			jobs := parsed(t, version+"/squeue", marked("squeue"), jobColumns)
 			if len(jobs) != 3 {
 				t.Fatalf("jobs: %+v", jobs)
 			}
@@ -66,8 +66,8 @@ func TestVersions(t *testing.T) {
 				}
 			}
 
-			ended, asked := printed(t, version+"/sacct", endLayout, append(pick(recordColumns, "JobIDRaw"), endColumns...))
-			account, err := parseAccount(strings.NewReader(ended), asked)
+			ended, asked := printed(t, version+"/sacct", marked("sacct"), append(pick(recordColumns, "JobIDRaw"), endColumns...))
+			account, err := parseAccount(strings.NewReader(ended), marked("sacct"), asked)
 			elements := 1 // of a pending array, with raw ids
 			if asked[0].name == "JobID" {
 				elements = 3
@@ -174,7 +174,7 @@ func TestVersions(t *testing.T) {
 				t.Error("ParseJobDetails: no job has the comment of its task")
 			}
 
-			qos := parsed(t, version+"/qos", barLayout("sacctmgr show qos"), qosColumns)
+			qos := parsed(t, version+"/qos", barred("sacctmgr show qos"), qosColumns)
 			if len(qos) != 5 {
 				t.Fatalf("QoS: %+v", qos)
 			}
@@ -192,7 +192,7 @@ func TestVersions(t *testing.T) {
 				t.Error(diff)
 			}
 
-			mine := parsed(t, version+"/associations-carol", barLayout("sacctmgr show associations"), associationColumns)
+			mine := parsed(t, version+"/associations-carol", barred("sacctmgr show associations"), associationColumns)
 			if len(mine) != 1 {
 				t.Fatalf("associations of carol: %+v", mine)
 			}
@@ -205,7 +205,7 @@ func TestVersions(t *testing.T) {
 			if diff := cmp.Diff(carol, mine[0]); diff != "" {
 				t.Error(diff)
 			}
-			accounts := parsed(t, version+"/associations-accounts", barLayout("sacctmgr show associations"), associationColumns)
+			accounts := parsed(t, version+"/associations-accounts", barred("sacctmgr show associations"), associationColumns)
 			if len(accounts) != 4 {
 				t.Fatalf("associations of accounts: %+v", accounts)
 			}
@@ -213,8 +213,8 @@ func TestVersions(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 
-			tree, columns := printed(t, version+"/sshare", barLayout("sshare"), shareColumns)
-			shares, err := parseShares(strings.NewReader(tree), columns)
+			tree, columns := printed(t, version+"/sshare", barred("sshare"), shareColumns)
+			shares, err := parseShares(strings.NewReader(tree), barred("sshare"), columns)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -251,7 +251,7 @@ func TestOtherCaptures(t *testing.T) {
 			if p := partitions[3]; p.Name != "gpu_csi_a" || !slices.Equal(p.AllowAccounts, []string{"csi"}) || p.MaxTime != 7*24*time.Hour || p.DefaultTime != time.Hour || p.JobFactor != 20 {
 				t.Errorf("%+v", p)
 			}
-			jobs := parsed(t, version+"/squeue", jobsLayout(capturedMark), jobColumns)
+			jobs := parsed(t, version+"/squeue", marked("squeue"), jobColumns)
 			if len(jobs) != 3 || !slices.ContainsFunc(jobs, func(j Job) bool {
 				return j.Name == "j3" && j.State == "RUNNING" && j.TRES.GPUs() == 2 && j.End-j.Start == 300
 			}) {
@@ -263,8 +263,8 @@ func TestOtherCaptures(t *testing.T) {
 			}) {
 				t.Errorf("ParseJobDetails: %+v, %v", details, err)
 			}
-			tree, columns := printed(t, version+"/sshare", barLayout("sshare"), shareColumns)
-			shares, err := parseShares(strings.NewReader(tree), columns)
+			tree, columns := printed(t, version+"/sshare", barred("sshare"), shareColumns)
+			shares, err := parseShares(strings.NewReader(tree), barred("sshare"), columns)
 			if err != nil || !slices.ContainsFunc(shares, func(s Share) bool { return s.User == "carol" && s.RawShares == 1 && s.HasFactor }) {
 				t.Errorf("parseShares: %+v, %v", shares, err)
 			}

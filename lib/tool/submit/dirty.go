@@ -117,7 +117,7 @@ func listed(known, fresh string, exists func(name string) bool) ([]string, error
 	var names []string
 	for entry := range strings.SplitSeq(known, "\x00") {
 		status, name, _ := strings.Cut(entry, "\t") // such as "H 100644 HASH 0"
-		if name == "" { // behind the last one
+		if name == "" {                             // behind the last one
 			continue
 		}
 		tag, mode, _ := strings.Cut(status, " ")

@@ -43,9 +43,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			"tasks. Prints the id of the task. The agent must run: see ponos(7).",
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
 			"ponos-submit --each params.tsv --group lr -- ./train --lr {lr} --seed {seed}",
-		Brief:  map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
-		Flags:  flags(),
-		Action: func(c *cli.Context) error { return submit(c, stdin, stdout, stderr) },
+		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
+		Flags:   flags(),
+		Unknown: instead,
+		Action:  func(c *cli.Context) error { return notSbatch(args, submit(c, stdin, stdout, stderr)) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
@@ -205,7 +206,7 @@ func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
 func openSpool(c *cli.Context, stderr io.Writer) (*spool.Spool, error) {
 	dir, err := tasklist.SpoolDir(c.String("config"), c.String("spool"))
 	if err != nil {
-		return nil, notSbatch(c, err)
+		return nil, err
 	}
 	return spool.MakeOnce(assembly.Places(stderr, name), dir, clock.Now())
 }

@@ -122,6 +122,7 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 	address, options, secrets := environment.Login(repository)
 	out, err := command.System.Run(ctx, command.Cmd{
 		Name: "git", Args: append(options, "ls-remote", "--", address, want, want+"^{}"), Timeout: 2 * time.Minute,
+		Dir: "/", // the configuration of a repository in the current directory can name programs
 		Env: append(append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=https:http:ssh:git:file"), secrets...),
 	})
 	if err != nil {
