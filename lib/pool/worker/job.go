@@ -336,7 +336,7 @@ func (w *worker) event(e executor.Event) {
 	default:
 		w.moved = clock.Now()
 		d := &wire.Done{
-			Exit: max(0, e.End.Status.ExitStatus()), Signal: signalOf(e.End.Status),
+			What: wire.Outcome(e.End.Why), Exit: max(0, e.End.Status.ExitStatus()), Signal: signalOf(e.End.Status),
 			User: tv(e.End.Usage.Utime), System: tv(e.End.Usage.Stime), MaxRSS: max(e.End.MaxRSS(), e.End.Peak),
 		}
 		if e.End.Why == executor.OutOfMemory {
