@@ -102,6 +102,36 @@ func TestLeft(t *testing.T) {
 	}
 }
 
+// A process that ends after the list was read leaves its children to be found in the next list.
+func TestKillAllFindsWhatAnEndedProcessLeaves(t *testing.T) {
+	events := make(chan Event, 2)
+	e := New(Options{System: Programs, Handle: func(e Event) *Command { events <- e; return nil }})
+	// Their own parent does not wait for them: they stay zombies.
+	c := sh(t, "sleep 1000 & a=$!; sleep 1000 & echo $a $!; exec sleep 1000")
+	e.Start(c)
+	<-events
+	var parent, child int
+	for n := 0; n < 2; time.Sleep(5 * time.Millisecond) {
+		n, _ = fmt.Sscan(c.printed(t), &parent, &child)
+	}
+	dead := func(pid int) bool { _, zombie := proc.Session(pid); return zombie }
+	lists := 0
+	list := func() []int {
+		if lists++; lists > 1 {
+			return []int{child}
+		}
+		for _ = syscall.Kill(parent, syscall.SIGKILL); !dead(parent); {
+			time.Sleep(time.Millisecond)
+		}
+		return []int{parent}
+	}
+	if !KillAll(list, func() {}) || !dead(child) {
+		t.Errorf("the child is dead: %v", dead(child))
+	}
+	e.End(c, "over", Killed)
+	<-events
+}
+
 // The limit of a command does not pass while this process is suspended.
 func TestSuspended(t *testing.T) {
 	events := make(chan Event, 2)
