@@ -11,8 +11,9 @@
 //
 // The first reason for which a command is ended counts. One that is to end before it runs gets its signal
 // as soon as it does. When its process has ended, what it has left is killed before its owner is told: its
-// process group, and processes elsewhere that have its marks in their environment. What is told of an end
-// includes whether a signal from outside had reached the command before: then it is no success.
+// process group, and processes elsewhere that have its marks in their environment. An end is no success if
+// there is a reason for it. Signals that reach a command beside the executor are the owner's to know of: the
+// worker of a pool leaves ends open for a moment, and job scripts record that they were asked to end.
 //
 // Time in which this process, and with it the commands, was suspended does not count: see Postpone.
 //

@@ -32,13 +32,12 @@ type Command struct {
 	Script bool
 
 	// Guarded by the executor:
-	life      life
-	pid       int // 0: it has not begun
-	began     time.Time
-	group     *cgroup.Group // nil: the kernel does not limit its memory
-	used      int64         // bytes, the most that was measured
-	signalled bool
-	away      time.Duration
+	life  life
+	pid   int // 0: it has not begun
+	began time.Time
+	group *cgroup.Group // nil: the kernel does not limit its memory
+	used  int64         // bytes, the most that was measured
+	away  time.Duration
 }
 
 // Event tells that a command has started, could not be started, or has ended.
@@ -54,13 +53,10 @@ type End struct {
 	Status syscall.WaitStatus
 	Usage  syscall.Rusage
 	// Why the executor or its owner has ended it; "": they have not.
-	Why Why
-	// Signalled: a signal from outside had reached the command, its group or its job before: one of its
-	// owner or the executor, or one that Pass passed on.
-	Signalled bool
-	Peak      int64         // bytes, the most memory that it is known to have used
-	ByKernel  bool          // the kernel has ended it, or a part of it, for its memory
-	Away      time.Duration // for which it was postponed
+	Why      Why
+	Peak     int64         // bytes, the most memory that it is known to have used
+	ByKernel bool          // the kernel has ended it, or a part of it, for its memory
+	Away     time.Duration // for which it was postponed
 }
 
 // Code is the exit status as a shell tells it.
@@ -177,7 +173,7 @@ func (e *Executor) end(c *Command, s SpawnEvent) *End {
 	e.mu.Lock()
 	delete(e.commands, c)
 	c.life.ended()
-	end := &End{Status: s.Status, Usage: s.Usage, Why: c.life.why, Signalled: c.signalled, Peak: c.used, Away: c.away}
+	end := &End{Status: s.Status, Usage: s.Usage, Why: c.life.why, Peak: c.used, Away: c.away}
 	e.mu.Unlock()
 	e.endLeft(c)
 	if c.group != nil {
@@ -218,7 +214,6 @@ func (e *Executor) Pass(sig syscall.Signal) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.commands {
-		c.signalled = true
 		e.signalRunning(c, sig)
 	}
 }
@@ -247,7 +242,6 @@ func (e *Executor) signal(c *Command, sig syscall.Signal) {
 	if sig == 0 {
 		return
 	}
-	c.signalled = true
 	if e.system.Signal(c.pid, sig) == nil && sig != syscall.SIGKILL {
 		_ = e.system.Signal(c.pid, syscall.SIGCONT)
 	}

@@ -44,7 +44,7 @@ func (c *Command) printed(t *testing.T) string {
 // greedy uses 200 MB until it is killed.
 const greedy = "dd if=/dev/zero of=/dev/null bs=200M count=1000000 status=none"
 
-// How a command ends, why, and whether it got a signal.
+// How a command ends, and why.
 func TestRun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		script string
@@ -52,15 +52,15 @@ func TestRun(t *testing.T) {
 		want   string
 		prints string
 	}{
-		"by itself":              {"echo out; exit 3", nil, `3 "" false`, "out\n"},
-		"by a signal of its own": {"kill -9 $$", nil, `137 "" false`, ""},
-		"at its limit":           {"trap 'exit 0' TERM; sleep 60 & wait", func(_ *Options, c *Command) { c.Limit = time.Millisecond * 300 }, `0 "timeout" true`, ""},
-		"at its limit, deaf":     {"trap '' TERM; sleep 60", func(_ *Options, c *Command) { c.Limit = time.Millisecond * 300 }, `137 "timeout" true`, ""},
-		"of its memory":          {"exec " + greedy, func(o *Options, c *Command) { o.Limiter, c.Memory = NewLimiter(), 50<<20 }, `137 "oom" true`, ""},
+		"by itself":              {"echo out; exit 3", nil, `3 ""`, "out\n"},
+		"by a signal of its own": {"kill -9 $$", nil, `137 ""`, ""},
+		"at its limit":           {"trap 'exit 0' TERM; sleep 60 & wait", func(_ *Options, c *Command) { c.Limit = time.Millisecond * 300 }, `0 "timeout"`, ""},
+		"at its limit, deaf":     {"trap '' TERM; sleep 60", func(_ *Options, c *Command) { c.Limit = time.Millisecond * 300 }, `137 "timeout"`, ""},
+		"of its memory":          {"exec " + greedy, func(o *Options, c *Command) { o.Limiter, c.Memory = NewLimiter(), 50<<20 }, `137 "oom"`, ""},
 		"of the memory of what a script runs": {greedy + "; echo $?", func(o *Options, c *Command) {
 			o.Limiter, c.Memory, c.Script = NewLimiter(), 50<<20, true
-		}, `0 "oom" true`, "137\n"},
-		"nice, on no CPU of the machine": {"exec nice", func(_ *Options, c *Command) { c.CPUs, c.Nice = []int{1000}, 19 }, `0 "" false`, "19\n"},
+		}, `0 "oom"`, "137\n"},
+		"nice, on no CPU of the machine": {"exec nice", func(_ *Options, c *Command) { c.CPUs, c.Nice = []int{1000}, 19 }, `0 ""`, "19\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, c := Options{System: Programs, Grace: 500 * time.Millisecond}, sh(t, tt.script)
@@ -74,7 +74,7 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := fmt.Sprintf("%d %q %v", end.Code(), end.Why, end.Signalled || end.ByKernel)
+			got := fmt.Sprintf("%d %q", end.Code(), end.Why)
 			if got != tt.want || !strings.HasSuffix(c.printed(t), tt.prints) {
 				t.Errorf("%s, want %s; it printed %q, want %q", got, tt.want, c.printed(t), tt.prints)
 			}
@@ -160,7 +160,7 @@ func TestSuspended(t *testing.T) {
 	e.Close()
 }
 
-// A command that is to end before it runs gets its signal when it does, and what is passed on is known.
+// A command that is to end before it runs gets its signal when it does, and others get what is passed on.
 func TestSignals(t *testing.T) {
 	events := make(chan Event, 2)
 	e := New(Options{System: Programs, Grace: time.Minute, Handle: func(e Event) *Command { events <- e; return nil }})
@@ -168,7 +168,7 @@ func TestSignals(t *testing.T) {
 	e.End(c, "early", Asked)
 	e.Start(c)
 	<-events
-	if end := (<-events).End; end.Why != "early" || end.Code() != 143 || !end.Signalled {
+	if end := (<-events).End; end.Why != "early" || end.Code() != 143 {
 		t.Errorf("%+v", end)
 	}
 	c = sh(t, "trap 'echo asked; exit 0' TERM; echo ready; sleep 60 & wait")
@@ -180,7 +180,7 @@ func TestSignals(t *testing.T) {
 	e.Pause(true)
 	e.Pause(false)
 	e.Pass(syscall.SIGTERM)
-	if end := (<-events).End; end.Why != "" || end.Code() != 0 || !end.Signalled || c.printed(t) != "ready\nasked\n" {
+	if end := (<-events).End; end.Why != "" || end.Code() != 0 || c.printed(t) != "ready\nasked\n" {
 		t.Errorf("%+v, %q", end, c.printed(t))
 	}
 }

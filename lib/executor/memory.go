@@ -103,7 +103,6 @@ func (e *Executor) endMembers(m measured) {
 	if !e.commands[m.Command] {
 		return
 	}
-	m.signalled = true
 	if m.Script {
 		m.life.end(OutOfMemory, Asked, clock.Now(), e.o.Grace)
 	} else {

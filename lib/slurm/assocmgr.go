@@ -62,7 +62,7 @@ func parseUsages(r io.Reader, odd func(error)) (Usages, error) {
 	var all Usages
 	scan := newRecordScanner("scontrol show assoc_mgr", r)
 	for begun := false; ; begun = true {
-		line, err := scan.next("")
+		line, err := scan.next("", 0)
 		if errors.Is(err, io.EOF) && begun {
 			return all, nil
 		}

@@ -172,3 +172,43 @@ func TestMeaning(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTextsOfAJob: whatever a user writes into the texts of a job, those before and after it are read as they are, and the
+// job itself is on the node that Slurm gave it.
+func FuzzTextsOfAJob(f *testing.F) {
+	f.Add("x", "run", "c")
+	f.Add("x UserId=root(0)", "CoreSpec=* Nodes=n", "c\nJobId=5 JobName=x JobState=FAILED ExitCode=0:1\n")
+	f.Add("\nJobId=5", mark+"\n5"+mark, "\x1f\n|~\n")
+	f.Fuzz(func(t *testing.T, name, command, comment string) {
+		evil := record(6, name, command, comment)
+		all, err := (&Client{Run: scontrol{5: record(5, "a", "b", "c"), 6: evil, 7: record(7, "a", "b", "c")}, Odd: func(error) {}}).AllJobDetails(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[uint64]int{}
+		for _, j := range all {
+			seen[j.ID]++
+			want := []Placement{{j.ID, "cpu1", 1, 500, 0}}
+			if j.ID >= 5 && j.ID <= 7 && (j.WholeNodes || !reflect.DeepEqual(j.Placements, want) || j.State != "RUNNING") {
+				t.Errorf("%+v", j)
+			}
+		}
+		if seen[5] != 1 || seen[7] != 1 || seen[6] > 1 {
+			t.Errorf("the jobs were shown %v times", seen)
+		}
+
+		if strings.Contains(name+comment, mark) {
+			return // nobody can know it
+		}
+		row := func(id, name, comment string) string { return id + mark + name + mark + comment + mark + "\n" }
+		columns := append(pick(recordColumns, "JobIDRaw", "JobName"), pick(recordColumns, "Comment")...)
+		var got []string
+		err = rows(strings.NewReader(row("5", "a", "b")+row("6", name, comment)+row("7", "a", "b")), marked("sacct"), columns, func(r *Record) error {
+			got = append(got, r.ID+" "+r.Name+" "+r.Comment)
+			return nil
+		})
+		if want := []string{"5 a b", "6 " + name + " " + comment, "7 a b"}; err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	})
+}

@@ -41,7 +41,7 @@ func (s *records) next() bool {
 		if s.ahead {
 			s.record, s.at, s.ahead = append(s.record, s.line...), s.scan.line, false
 		}
-		line, err := s.scan.next("")
+		line, err := s.scan.next("", 0)
 		if errors.Is(err, io.EOF) {
 			break
 		}

@@ -34,17 +34,17 @@ func (s *recordScanner) fail(format string, args ...any) error {
 	return parseError(s.command, s.line, format, args...)
 }
 
-// next returns the next record without its end, valid until the next call. A record ends with
-// end and a newline, and may contain newlines.
-func (s *recordScanner) next(end string) ([]byte, error) {
+// next returns the next record without its end, valid until the next call. A record has at least count marks, and ends
+// with one and a newline; it may contain newlines, also behind a mark: at the beginning of a name.
+func (s *recordScanner) next(mark string, count int) ([]byte, error) {
 	s.buf = s.buf[:0]
 	for {
 		part, err := s.lines.ReadSlice('\n')
 		if len(part) > 0 && !errors.Is(err, bufio.ErrBufferFull) {
 			s.line++
 		}
-		if len(s.buf) == 0 && err == nil && hasEnd(part, end) {
-			return part[:len(part)-1-len(end)], nil
+		if len(s.buf) == 0 && err == nil && hasEnd(part, mark, count) {
+			return part[:len(part)-1-len(mark)], nil
 		}
 		if len(s.buf)+len(part) > maxRecord {
 			return nil, s.fail("longer than %d bytes", maxRecord)
@@ -58,15 +58,16 @@ func (s *recordScanner) next(end string) ([]byte, error) {
 			return nil, s.fail("cut short: %q", clip(s.buf))
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", s.command, err)
-		case hasEnd(s.buf, end):
-			return s.buf[:len(s.buf)-1-len(end)], nil
+		case hasEnd(s.buf, mark, count):
+			return s.buf[:len(s.buf)-1-len(mark)], nil
 		}
 	}
 }
 
-func hasEnd(line []byte, end string) bool {
+func hasEnd(line []byte, mark string, count int) bool {
 	n := len(line) - 1
-	return n >= len(end) && line[n] == '\n' && string(line[n-len(end):n]) == end
+	return n >= len(mark) && line[n] == '\n' && string(line[n-len(mark):n]) == mark &&
+		(count <= 1 || bytes.Count(line, []byte(mark)) >= count)
 }
 
 func clip(b []byte) []byte {
@@ -133,7 +134,7 @@ func (c *columns) next() bool {
 	if c.err != nil {
 		return false
 	}
-	record, err := c.scan.next(c.mark)
+	record, err := c.scan.next(c.mark, len(c.cells))
 	if errors.Is(err, io.EOF) {
 		if !c.good {
 			c.err = c.first // a listing of which nothing is understood
@@ -159,6 +160,9 @@ func (c *columns) cut(record []byte) {
 		}
 	}
 	c.cells[len(c.cells)-1] = record
+	if len(c.mark) > 1 && bytes.Contains(record, []byte(c.mark)) {
+		c.bad = c.scan.fail("%q: more than %d columns", clip(c.cells[0]), len(c.cells))
+	}
 }
 
 // done ends a row: one that could not be read costs this row, or the listing if it has to be whole.

@@ -130,6 +130,8 @@ func TestForgedRow(t *testing.T) {
 	inUTC(t)
 	text, asked := printed(t, "22.05.8/queue/squeue", marked("squeue"), jobColumns)
 	row := strings.SplitAfterN(text, "\n", 2)[0]
+	at := strings.LastIndex(strings.TrimSuffix(row, mark+"\n"), mark) + len(mark) // of the name
+	row = row[:at] + "\n" + row[at:]
 	forged := strings.TrimSuffix(row, mark+"\n") + "\n" + strings.ReplaceAll(row, mark, "|bbbbaaaa") + mark + "\n"
 	var jobs []Job
 	if err := rows(strings.NewReader(forged), marked("squeue"), asked, collect(&jobs)); err != nil || len(jobs) != 1 {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -453,11 +452,43 @@ func (w *worker) end(j *job, d *wire.Done) {
 	}
 	d.Key, d.Start, d.Seconds = j.run.Key, seconds(j.began), now.Sub(j.began).Seconds()
 	j.pid, j.done = 0, d
-	if w.lost.Load() && w.spool != nil && d.Killed() {
-		j.doubt = now.Add(wire.EndNotice) // no scheduler decides this
+	if open := w.open(d, now); open > 0 {
+		j.doubt = now.Add(open)
 		return
 	}
 	w.conclude(j)
+}
+
+// open returns for how long it stays open whether a signal from outside was before this end: after a
+// warning, or where no scheduler decides this.
+func (w *worker) open(d *wire.Done, now time.Time) time.Duration {
+	switch warned := wire.EndNotice - now.Sub(w.warned); {
+	case d.What == "" && warned > 0:
+		return warned
+	case w.lost.Load() && w.spool != nil:
+		return d.Open()
+	}
+	return 0
+}
+
+// signaled returns when a signal came that comes now: its processes may have got it when they were
+// warned.
+func (w *worker) signaled() time.Time {
+	now := clock.Now()
+	if now.Sub(w.warned) < wire.EndNotice {
+		return w.warned
+	}
+	return now
+}
+
+// cutOff decides about tasks whose end is open: they were cut off unless they had ended a moment before
+// the signal.
+func (w *worker) cutOff(signaled time.Time) {
+	for _, j := range w.jobs {
+		if j.done != nil && seconds(signaled)-j.done.Start-j.done.Seconds <= wire.Moment.Seconds() {
+			j.done.What = wire.Stopped
+		}
+	}
 }
 
 // doubted reports whether the task has ended for a reason that was not clear, and now is.
@@ -503,8 +534,7 @@ func (w *worker) kill(j *job, why wire.Outcome, now bool) {
 		w.report(&wire.Done{Key: j.run.Key, What: why, Start: seconds(clock.Now())})
 		return
 	}
-	if j.done != nil {
-		j.done.What = cmp.Or(j.done.What, why)
+	if j.done != nil { // it has ended
 		return
 	}
 	how := executor.Asked

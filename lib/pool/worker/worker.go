@@ -77,6 +77,7 @@ type worker struct {
 	over   chan struct{} // told when nothing is left to end
 	probed time.Time     // whether there is room for output
 	closed bool          // nothing is taken from the scheduler any more
+	warned time.Time     // by SIGCONT, which Slurm sends before it ends what is in a job
 }
 
 // Run serves the scheduler until it says goodbye or is gone, and all tasks have ended.
@@ -383,15 +384,19 @@ func (w *worker) signal(s os.Signal) {
 	switch s {
 	case HungUp:
 		w.schedulerLost()
+	case syscall.SIGCONT:
+		w.warned = clock.Now()
 	case syscall.SIGUSR1:
-		w.out.Send(&wire.Message{Signal: "USR1"})
+		w.out.Send(&wire.Message{Signal: "USR1", At: seconds(w.signaled())})
 	case syscall.SIGTERM:
 		if w.ended {
 			return
 		}
-		w.out.Send(&wire.Message{Signal: "TERM"})
+		at := w.signaled()
+		w.out.Send(&wire.Message{Signal: "TERM", At: seconds(at)})
 		w.ending, w.ended = true, true
 		w.giveBack()
+		w.cutOff(at)
 		w.stopAll(wire.Stopped, false)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // workerAction is the program at a node: a supervisor, and the worker below it.
 func workerAction(c *cli.Context) error {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1, worker.HungUp)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGCONT, worker.HungUp)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR2)
 	temp := os.Getenv(worker.TempVar)
 	if temp == "" {

@@ -173,37 +173,20 @@ func checkRequest(r task.Request) error {
 	return nil
 }
 
-// maxMeet limits how many requests the cluster is asked about.
-const maxMeet = 16
-
-// meet asks whether requests can be met, where that can be asked: of many, the first ones.
+// meet asks whether requests can be met, where that can be asked.
 func meet(c *cli.Context, requests []task.Request) error {
-	requests = slices.DeleteFunc(requests, task.Request.IsZero)
-	if len(requests) == 0 || c.IsSet("spool") {
+	if c.IsSet("spool") || !slices.ContainsFunc(requests, func(r task.Request) bool { return !r.IsZero() }) {
 		return nil
 	}
 	cfg, err := config.Load(c.String("config"))
 	if err != nil {
 		return err
 	}
-	if cfg.Mode != "slurm" && slices.ContainsFunc(requests, func(r task.Request) bool { return len(r.Sbatch) > 0 }) {
-		app.Report(c.App.ErrWriter, name, fault.Hint(
-			fmt.Errorf("warning: options of sbatch have no effect in mode %s", cfg.Mode),
-			"request resources with --find"))
+	var all []runner.Needs
+	for _, r := range requests {
+		all = append(all, runner.Needs{GPU: c.Bool("gpu"), Request: r})
 	}
-	for _, r := range requests[:min(len(requests), maxMeet)] {
-		err := assembly.CheckNeeds(c.Context, cfg, runner.Needs{GPU: c.Bool("gpu"), Request: r})
-		if fault.Is(err, fault.Unavailable) {
-			app.Report(c.App.ErrWriter, name, fault.Hint(
-				fmt.Errorf("warning: whether the cluster can run the task was not checked: %w", err),
-				"the task is submitted; it waits while Slurm does not answer, and ends as error if Slurm then refuses it"))
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return assembly.Meet(c.Context, cfg, all, func(err error) { app.Report(c.App.ErrWriter, name, err) })
 }
 
 // template is a request with placeholders.
