@@ -104,8 +104,11 @@ func Uncommitted(files []string) error {
 		"commit it, or include it with --dirty")
 }
 
+// maxCompared is the size in bytes up to which an archive is compared with its directory, which takes a second or two.
+const maxCompared = 64 << 20
+
 // Changed reports whether what a source was made of has changed: a file of it, or the commit. New files beside it are
-// often results. A source without a directory has not changed, nor has one whose directory this machine does not have.
+// often results. A source without a directory has not changed, nor has one whose directory this machine does not have; a large one is not compared.
 func Changed(ctx context.Context, made task.Source) (bool, error) {
 	dir := made.Directory
 	if _, err := os.Stat(dir); dir == "" || err != nil {
@@ -129,6 +132,9 @@ func Changed(ctx context.Context, made task.Source) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() > maxCompared {
+		return false, err
+	}
 	z, err := gzip.NewReader(bufio.NewReader(f))
 	if err != nil {
 		return false, err
