@@ -327,6 +327,9 @@ func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 	}
 	if w.fatal || leave {
 		n.dropped = true
+		if died {
+			n.fault = fmt.Sprintf("its workers died %s", times(n.deaths))
+		}
 		c.nodeEvent(n, "dropped", n.why)
 		return
 	}

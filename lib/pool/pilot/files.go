@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,6 +32,29 @@ type Pool struct {
 	MaxJobs int      `json:"max_jobs"` // pending or running
 	Linger  float64  `json:"linger"`   // seconds that a job may be idle
 	Here    bool     `json:"here"`     // the scheduler runs where jobpool was called, and not in a pilot
+	// Excluded are hosts that the next jobs do not get.
+	Excluded []Excluded `json:"excluded,omitempty"`
+}
+
+// Excluded is a host that is excluded from jobs, and why, until a time.
+type Excluded struct {
+	Host  string    `json:"host"`
+	Why   string    `json:"why"`
+	Until time.Time `json:"until"`
+}
+
+// Exclusion is for how long a host is excluded that was at fault: it may be repaired.
+const Exclusion = time.Hour
+
+// Excludes returns the hosts that are excluded at that time.
+func (p *Pool) Excludes(now time.Time) []Excluded {
+	return slices.DeleteFunc(slices.Clone(p.Excluded), func(x Excluded) bool { return !now.Before(x.Until) })
+}
+
+// Exclude excludes a host.
+func (p *Pool) Exclude(host, why string, now time.Time) {
+	others := slices.DeleteFunc(p.Excludes(now), func(x Excluded) bool { return x.Host == host })
+	p.Excluded = append(others, Excluded{host, why, now.Add(Exclusion)})
 }
 
 // Node is a node of a pilot that runs.

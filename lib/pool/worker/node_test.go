@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
@@ -244,7 +244,7 @@ func TestTemporaryDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start, _ := machine.Started(os.Getpid())
+	start, _ := proc.Started(os.Getpid())
 	mark := fmt.Sprintf("%d.%d-", os.Getpid(), start)
 	if !strings.Contains(own, mark) {
 		t.Fatalf("%s does not name the process %s", own, mark)

@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -28,7 +29,7 @@ import (
 
 // runFlag is the flag that names the run; verb is what the command does with it.
 func runFlag(verb string) cli.Flag {
-	return &cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: verb + " the run in `DIR` (the last run)"}
+	return &cli.StringFlag{Name: "run", Usage: verb + " the run in `DIR` (the last run)"}
 }
 
 func ctlFlags(more ...cli.Flag) []cli.Flag {
@@ -149,6 +150,11 @@ func ctlStatus(c *cli.Context) error {
 	}
 	if len(s.Resources) > 0 {
 		fmt.Fprintf(w, "free of the resources of all nodes: %s\n", freeOf(s.Resources))
+	}
+	if p, err := pilot.Load(existing(c)); err == nil {
+		for _, x := range p.Excludes(clock.Now()) {
+			fmt.Fprintf(w, "host %s is excluded from the next jobs until %s: %s\n", x.Host, x.Until.Format("15:04:05"), x.Why)
+		}
 	}
 	return nodeTable(w, s)
 }

@@ -188,7 +188,7 @@ func TestExplain(t *testing.T) {
 	place(t, map[string]string{"l.yaml": launchers})
 	for _, tt := range []expected{
 		{args: []string{"explain", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `cluster: --nodes=1 --partition=large --constraint=(new) --gpus-per-node=2
-  1 node of large match: 64 CPUs, 512G, 8 x a100 80GiB each
+  1 node of large match: 64 CPUs, 512G, 8 x a100 80GiB each, class ordinary, billed 1
 
 Nearest misses:
   launcher local#1: 2 GPUs requested, 1 GPU available
@@ -202,10 +202,10 @@ Nearest misses:
   alternative 2: 2 nodes of small: 100 cores requested, 16 available
   alternative 2: 1 node of large: 100 cores requested, 64 available
 `},
-		{args: []string{"explain", "--all", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `LAUNCHER  PARTITION  QOS  ACCOUNT  NODES   HAS                               MATCH  WHY
-local#1   -          -    -        1       8 CPUs, 16G, 1 x GTX1080 8116MiB  no     2 GPUs requested, 1 GPU available
-cluster   small      -    -        a[1-2]  16 CPUs, 64G, 2 x t4 15GiB        no     40G of GPU memory requested, 15GiB available
-cluster   large      -    -        b1      64 CPUs, 512G, 8 x a100 80GiB     yes
+		{args: []string{"explain", "--all", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `LAUNCHER  PARTITION  QOS  ACCOUNT  NODES   HAS                               MATCH  CLASS     BILLED  WHY
+local#1   -          -    -        1       8 CPUs, 16G, 1 x GTX1080 8116MiB  no     -              -  2 GPUs requested, 1 GPU available
+cluster   small      -    -        a[1-2]  16 CPUs, 64G, 2 x t4 15GiB        no     -              -  40G of GPU memory requested, 15GiB available
+cluster   large      -    -        b1      64 CPUs, 512G, 8 x a100 80GiB     yes    ordinary       1
 
 cluster: --nodes=1 --partition=large --constraint=(new) --gpus-per-node=2
 `},
@@ -326,8 +326,8 @@ func TestAskSlurm(t *testing.T) {
 	lines := answers.Cluster(t, "../../slurm/testdata/22.05.8")
 	place(t, nil)
 	const tested, gpu = "sbatch --test-only --nodes=1 ", " --gpus-per-node=1"
-	lines[tested+"--partition=gpu,gpu_small"+gpu], lines[tested+"--partition=gpu"+gpu] = refuses, refuses
-	lines[tested+"--qos=qos_gpu-t3 --partition=gpu"+gpu] = answers.Aside + would
+	lines[tested+"--partition=gpu_small,gpu"+gpu], lines[tested+"--partition=gpu_small"+gpu] = refuses, refuses
+	lines[tested+"--qos=qos_gpu-t3 --partition=gpu_small"+gpu] = answers.Aside + would
 	for _, account := range []string{"", "--account=iea@a100 "} {
 		for _, qos := range []string{"", "--qos=qos_gpu-t3 ", "--qos=qos_gpu-t4 ", "--qos=high "} {
 			lines[tested+account+qos+"--partition=gpu_spot"+gpu] = refuses
@@ -335,13 +335,13 @@ func TestAskSlurm(t *testing.T) {
 	}
 	asked := answers.Programs(t, lines)
 	for _, tt := range []expected{
-		{name: "what Slurm refuses is left out", args: []string{"cuda() & partition=gpu*"}, stdout: "--nodes=1 --qos=qos_gpu-t3 --partition=gpu --gpus-per-node=1\n",
-			stderr: "lfind: note: Slurm refuses partition gpu,gpu_small, by a rule that lfind does not know: Requested node configuration is not available\n" +
-				"lfind: note: Slurm refuses partition gpu, by a rule that lfind does not know: Requested node configuration is not available\n"},
-		{args: []string{"--no-verify", "cuda() & partition=gpu*"}, stdout: "--nodes=1 --partition=gpu,gpu_small --gpus-per-node=1\n"},
+		{name: "what Slurm refuses is left out", args: []string{"cuda() & partition=gpu*"}, stdout: "--nodes=1 --qos=qos_gpu-t3 --partition=gpu_small --gpus-per-node=1\n",
+			stderr: "lfind: note: Slurm refuses partition gpu_small,gpu, by a rule that lfind does not know: Requested node configuration is not available\n" +
+				"lfind: note: Slurm refuses partition gpu_small, by a rule that lfind does not know: Requested node configuration is not available\n"},
+		{args: []string{"--no-verify", "cuda() & partition=gpu*"}, stdout: "--nodes=1 --partition=gpu_small,gpu --gpus-per-node=1\n"},
 		{args: []string{"-q", "cuda() & partition=gpu_spot"}, code: 3, stderr: "lfind: sbatch --test-only --nodes=1 --partition=gpu_spot --gpus-per-node=1: allocation failure: Requested node configuration is not available\n" +
 			"lfind: hint: Slurm accepts none of the candidates that match; --no-verify prints the best one without asking\n"},
-		{args: []string{"--no-verify", "cuda() & qos=high"}, stdout: "--nodes=1 --qos=high --partition=gpu,gpu_small --gpus-per-node=1\n"},
+		{args: []string{"--no-verify", "cuda() & qos=high"}, stdout: "--nodes=1 --qos=high --partition=gpu_small,gpu --gpus-per-node=1\n"},
 		{args: []string{"cuda() & partition=gpu_csi_a"}, code: 1, stderr: "lfind: no launcher matches cuda() & partition=gpu_csi_a\nlfind: hint: \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)

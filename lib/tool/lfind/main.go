@@ -53,7 +53,7 @@ nodes) from launchers.yaml; without such a file, asks Slurm.
 
 In a request, "&" joins conditions, and "|" separates alternatives:
   cuda(mem=14G) * 2      GPUs with at least that memory; gpu(): any GPU
-  cuda(model=[a100, h100], mem=24G..80G, cc>=8.0)
+  cuda(model=[a100, h100], mem=24G..80G, cc>=8.0); slice(mem=10G): a part of one
   cpu(mem=16G, cores=8)  main memory and CPUs of each node
   duration=4 days        time limit; also: deadline=18:00
   nodes=2                number of nodes; also: tasks=4 on each, exclusive
@@ -133,6 +133,7 @@ func searchFlags() []cli.Flag {
 		&cli.StringFlag{Name: "learn", Usage: "take missing time and memory from your earlier runs of the job `NAME`"},
 		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may exceed the learned values", Value: "5%"},
 		&cli.BoolFlag{Name: "allow-unknown", Usage: "if nothing else matches, take nodes whose GPUs are not known"},
+		&cli.BoolFlag{Name: "any", Usage: "join partitions of whole nodes and those for special jobs with the others"},
 		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, without the cache of the last minutes"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print no warnings or notes"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also report warnings about the file, and what was not verified"},

@@ -76,7 +76,7 @@ func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.
 	if err != nil {
 		return nil, nil, err
 	}
-	search.AllowUnknown = boolean(c, "allow-unknown")
+	search.AllowUnknown, search.Any = boolean(c, "allow-unknown"), boolean(c, "any")
 	for _, tags := range values(c, "tags") {
 		for tag := range strings.SplitSeq(tags, ",") {
 			if tag = strings.TrimSpace(tag); tag != "" {

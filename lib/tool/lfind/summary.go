@@ -21,6 +21,7 @@ type fold struct {
 	nodes       map[string]int
 	has         []string
 	with        []string // QoS and accounts
+	class       string   // with what is billed
 	why         string
 	near        int // how near the places are to a match; less is nearer
 	first       int
@@ -56,11 +57,15 @@ func folded(rows []launcher.Row) []*fold {
 			why[j] = r.Text
 		}
 		text := strings.Join(why, "; ")
-		key := fmt.Sprintf("%d\x00%s\x00%s", row.Alternative, row.Verdict, text)
+		class := ""
+		if row.Verdict == launcher.Yes && row.Class != "" {
+			class = fmt.Sprintf(", class %s, billed %s", row.Class, launcher.FormatBilled(row.Billed))
+		}
+		key := fmt.Sprintf("%d\x00%s\x00%s\x00%s", row.Alternative, row.Verdict, class, text)
 		f := byKey[key]
 		if f == nil {
 			f = &fold{
-				verdict: row.Verdict, alternative: row.Alternative, nodes: map[string]int{}, why: text,
+				verdict: row.Verdict, alternative: row.Alternative, nodes: map[string]int{}, class: class, why: text,
 				near: nearness(row.Reasons), first: i,
 			}
 			byKey[key] = f
@@ -162,7 +167,7 @@ func (s *session) explainShort(alternatives bool, rows []launcher.Row, answer *l
 		if len(f.with) > 0 {
 			with = ", with " + f.with[0]
 		}
-		line("  %s%s match: %s each%s", of(f), f.place(), strings.Join(f.has, " or "), with)
+		line("  %s%s match: %s each%s%s", of(f), f.place(), strings.Join(f.has, " or "), f.class, with)
 		if f.why != "" {
 			line("  although %s", f.why)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
+	"github.com/ponos-tools/ponos/lib/agent/code/source"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
@@ -43,9 +45,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			"tasks. Prints the id of the task. The agent must run: see ponos(7).",
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
 			"ponos-submit --each params.tsv --group lr -- ./train --lr {lr} --seed {seed}",
-		Brief:  map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
-		Flags:  flags(),
-		Action: func(c *cli.Context) error { return submit(c, stdin, stdout, stderr) },
+		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
+		Flags:   flags(),
+		Unknown: instead,
+		Action:  func(c *cli.Context) error { return notSbatch(args, submit(c, stdin, stdout, stderr)) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
@@ -113,12 +116,18 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		}
 	}
 	// Last, as it may take a while: all else is right.
-	source, err := source(c, s, stderr)
+	wanted := source.Wanted{
+		Directory: c.String("directory"), Repository: c.String("repository"), Revision: c.String("revision"), Dirty: c.Bool("dirty"),
+	}
+	code, uncommitted, err := wanted.Make(c.Context, s)
 	if err != nil {
 		return err
 	}
+	if err := source.Uncommitted(uncommitted); err != nil {
+		app.Report(stderr, name, err)
+	}
 	for i := range all {
-		all[i].Source = source
+		all[i].Source = code
 	}
 	batch, err := add(s, c.String("key"), words, all)
 	if err != nil {
@@ -130,11 +139,9 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if table != nil || batch.New < len(all) {
 		summary(stderr, all, batch)
 	}
-	if batch.New < len(all) { // some may have been retried
-		for i := range batch.IDs {
-			if batch.IDs[i], err = s.Latest(batch.IDs[i]); err != nil {
-				return err
-			}
+	if batch.New < len(all) {
+		if err := before(s, code, &batch, stderr); err != nil {
+			return err
 		}
 	}
 	w := waiting{spool: s, start: starter(c), id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
@@ -165,6 +172,26 @@ func add(s *spool.Spool, key string, words []string, all []spool.Entry) (spool.B
 	}
 	all[0].ID = task.ID(id.String())
 	return spool.Batch{IDs: []task.ID{all[0].ID}, New: 1}, s.Add(all[0])
+}
+
+// before takes the last attempts of tasks that were submitted before, and warns of those that run other code.
+func before(s *spool.Spool, code task.Source, batch *spool.Batch, stderr io.Writer) (err error) {
+	other := 0
+	for i := range batch.IDs {
+		if batch.IDs[i], err = s.Latest(batch.IDs[i]); err != nil {
+			return err
+		}
+		if e, err := s.Find(batch.IDs[i]); err == nil && !e.Source.Same(code) {
+			other++
+		}
+	}
+	if other == 0 {
+		return nil
+	}
+	app.Report(stderr, name, fault.Hint(
+		fmt.Errorf("warning: %s run other code than is there now", tasklist.Count{Total: other}),
+		"ponos-retry with --directory or --repository gives those that have ended the new code"))
+	return nil
 }
 
 // show prints the tasks' ids.
@@ -205,7 +232,7 @@ func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
 func openSpool(c *cli.Context, stderr io.Writer) (*spool.Spool, error) {
 	dir, err := tasklist.SpoolDir(c.String("config"), c.String("spool"))
 	if err != nil {
-		return nil, notSbatch(c, err)
+		return nil, err
 	}
 	return spool.MakeOnce(assembly.Places(stderr, name), dir, clock.Now())
 }
@@ -377,4 +404,35 @@ func image(c *cli.Context) (string, error) {
 		}
 	}
 	return name, nil
+}
+
+// slug names a task after what it runs.
+func slug(e spool.Entry) string {
+	switch {
+	case len(e.Command) > 0:
+		return path.Base(e.Command[0])
+	case e.Worker != "":
+		return e.Worker
+	case e.Image != "":
+		name, _, _ := strings.Cut(path.Base(e.Image), "@")
+		name, _, _ = strings.Cut(name, ":")
+		return name
+	}
+	return "task"
+}
+
+// file is a file for the task.
+func file(name string) (task.File, error) {
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return task.File{}, err
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return task.File{}, fault.Errorf(fault.Usage, "--file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return task.File{}, fault.Errorf(fault.Usage, "--file %q is not a plain file", name)
+	}
+	return task.File{Name: filepath.Base(abs), URL: "file://" + abs}, nil
 }

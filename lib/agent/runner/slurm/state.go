@@ -192,6 +192,8 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	}
 	done := ended(job, slurmState, failure, by)
 	switch {
+	case done.State == task.Completed && e.run.Cut && e.run.Closed && e.run.Code == 0 && (e.queue == nil || int(e.queue.Restarts) == e.run.Restart):
+		done.State, done.Reason, done.Cause = task.Error, runner.Interrupted, need.Lost
 	// A controller that was killed may have the job in its queue again, whatever accounting says, and
 	// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
 	// the controller has saved it when it is shown again after some time.

@@ -1,4 +1,4 @@
-package submit
+package source
 
 import (
 	"archive/tar"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func TestCommitOf(t *testing.T) {
@@ -39,7 +42,7 @@ func TestCommitOf(t *testing.T) {
 	}
 }
 
-func TestChanged(t *testing.T) {
+func TestNames(t *testing.T) {
 	for status, want := range map[string]string{
 		"":                                  "",
 		" M a\x00?? dir/\x00":               "a|dir/",
@@ -98,20 +101,6 @@ func FuzzGit(f *testing.F) {
 	})
 }
 
-func TestSomeOf(t *testing.T) {
-	for _, tt := range []struct {
-		names []string
-		want  string
-	}{
-		{[]string{"a"}, "a"}, {[]string{"a", "b", "c"}, "a, b, c"}, {[]string{"a", "b", "c", "d", "e"}, "a, b, c and 2 more"},
-		{[]string{"a\x1b[2J"}, "a [2J"},
-	} {
-		if got := someOf(tt.names); got != tt.want {
-			t.Errorf("%q: %q; want %q", tt.names, got, tt.want)
-		}
-	}
-}
-
 // content are the names in an archive, each with its kind, its mode and what it holds.
 func content(t *testing.T, archive string) string {
 	t.Helper()
@@ -168,10 +157,11 @@ func TestPackDirectory(t *testing.T) {
 	const want = "a.py=1!x keep/= keep/.env=3!x sub/= sub/run=2 z=/nowhere"
 	first := ""
 	for _, name := range []string{dir, dir + "/", filepath.Join(dir, "sub", ".."), link, link + "/"} {
-		archive, err := packDirectory(name, s)
-		if err != nil {
-			t.Fatal(err)
+		made, _, err := Wanted{Directory: name}.Make(t.Context(), s)
+		if err != nil || made.Directory != dir {
+			t.Fatal(made, err)
 		}
+		archive := made.Archive
 		if got := content(t, archive); got != want {
 			t.Errorf("%s: %s; want %s", name, got, want)
 		}
@@ -182,11 +172,90 @@ func TestPackDirectory(t *testing.T) {
 		}
 	}
 	for _, name := range []string{filepath.Join(top, "nowhere"), filepath.Join(dir, "a.py"), filepath.Join(dir, "a.py", "x")} {
-		if _, err := packDirectory(name, s); !fault.Is(err, fault.Usage) || !strings.HasPrefix(err.Error(), "--directory") {
+		if _, _, err := (Wanted{Directory: name}).Make(t.Context(), s); !fault.Is(err, fault.Usage) || !strings.HasPrefix(err.Error(), "--directory") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if left, err := os.ReadDir(s.TempDir()); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
 	}
+}
+
+// edits are made one after the other: each is a change, or none.
+func TestChanged(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := spool.Make(filepath.Join(top, "spool"), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := filepath.Join(top, "code")
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(code, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) {
+		t.Helper()
+		args = append([]string{"-C", code, "-c", "user.name=x", "-c", "user.email=x"}, args...)
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	made := func(w Wanted) task.Source {
+		t.Helper()
+		source, _, err := w.Make(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return source
+	}
+	check := func(what string, source task.Source, want bool) {
+		t.Helper()
+		if got, err := Changed(t.Context(), source); got != want || err != nil {
+			t.Errorf("%s: %v, %v; want %v", what, got, err, want)
+		}
+	}
+	write("train.py", "bug")
+	directory := made(Wanted{Directory: code})
+	check("as it was", directory, false)
+	write("__pycache__/x", "1")
+	check("what is not packed", directory, false)
+	write("results.csv", "1")
+	check("a new file", directory, false)
+	if err := os.Chmod(filepath.Join(code, "train.py"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check("another mode", directory, true)
+	if err := os.Remove(filepath.Join(code, "train.py")); err != nil {
+		t.Fatal(err)
+	}
+	check("removed", directory, true)
+	write("train.py", "fixed")
+	check("edited", directory, true)
+	check("no code", task.Source{}, false)
+	check("a directory that is gone", task.Source{Directory: filepath.Join(top, "gone"), Archive: directory.Archive}, false)
+
+	needs.Programs(t, "git")
+	run("init", "-q")
+	run("add", "train.py")
+	run("commit", "-q", "-m", "first")
+	head, named := made(Wanted{Repository: code}), made(Wanted{Repository: code, Revision: "HEAD"})
+	check("committed", head, false)
+	write("new.py", "")
+	check("a new file beside", head, false)
+	write("train.py", "worse")
+	check("edited, and not committed", head, true)
+	dirty := made(Wanted{Repository: code, Dirty: true})
+	check("with what is not committed", dirty, false)
+	write("new.py", "1")
+	check("the new file edited", dirty, true)
+	run("add", ".")
+	run("commit", "-q", "-m", "second")
+	check("another commit", head, true)
+	check("a revision that was named", named, false)
 }

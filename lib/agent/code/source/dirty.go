@@ -1,10 +1,9 @@
-package submit
+package source
 
 import (
 	"archive/tar"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -51,28 +50,13 @@ func changed(status string) (names []string) {
 	return names
 }
 
-// someOf names a few files.
-func someOf(names []string) string {
-	const most = 3
-	var short []string
-	for _, n := range names[:min(most, len(names))] {
-		short = append(short, task.Clean(n))
-	}
-	text := strings.Join(short, ", ")
-	if n := len(names) - most; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return text
-}
-
 // dirty makes an archive of a work tree as it is: files that git knows, and new ones that
 // it does not ignore. What they differ by from HEAD is kept beside it.
 func dirty(ctx context.Context, s *spool.Spool, source task.Source) (task.Source, error) {
-	top, err := git(ctx, source.Repository, "rev-parse", "--show-toplevel")
+	dir, err := workTree(ctx, source.Repository)
 	if err != nil {
 		return source, err
 	}
-	dir := strings.TrimSuffix(top, "\n")
 	names, err := files(ctx, dir)
 	if err != nil {
 		return source, err
@@ -93,6 +77,12 @@ func dirty(ctx context.Context, s *spool.Spool, source task.Source) (task.Source
 		return err
 	})
 	return source, err
+}
+
+// workTree is the work tree that a directory belongs to.
+func workTree(ctx context.Context, dir string) (string, error) {
+	top, err := git(ctx, dir, "rev-parse", "--show-toplevel")
+	return strings.TrimSuffix(top, "\n"), err
 }
 
 // files are those of a work tree that git knows, and new ones that it does not ignore.

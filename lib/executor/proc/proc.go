@@ -1,10 +1,13 @@
-package machine
+// Package proc reads what the kernel shows of processes in /proc: which there are, of which session, task
+// and parent, when they were started, and what memory they use.
+package proc
 
 import (
 	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -217,4 +220,73 @@ func proportional(pid int) int64 {
 		}
 	}
 	return 0
+}
+
+// Orphans returns the processes that were reparented to this one. They become children of the main
+// thread, which must not start any itself.
+//
+// It is called after each task, so the file is kept open.
+func Orphans() func() []int {
+	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		return nil
+	}
+	b := make([]byte, 64<<10)
+	return func() []int {
+		n, err := f.ReadAt(b, 0)
+		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+			return nil
+		}
+		return fields(b[:n])
+	}
+}
+
+// Children returns the children of all threads of this process.
+func Children() []int {
+	files, _ := filepath.Glob("/proc/self/task/*/children")
+	var out []int
+	for _, name := range files {
+		if b, err := os.ReadFile(name); err == nil {
+			out = append(out, fields(b)...)
+		}
+	}
+	return out
+}
+
+func fields(b []byte) []int {
+	var out []int
+	for f := range bytes.FieldsSeq(b) {
+		if pid, err := strconv.Atoi(string(f)); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// Session returns the session of a process, and whether it is a zombie.
+func Session(pid int) (session int, zombie bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, true
+	}
+	f := statFields(b)
+	if len(f) < 4 {
+		return 0, true
+	}
+	session, _ = strconv.Atoi(string(f[3]))
+	return session, f[0][0] == 'Z'
+}
+
+// Entry returns the entry of the environment of a process that begins so; "" if there is none.
+func Entry(pid int, prefix string) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return ""
+	}
+	for entry := range bytes.SplitSeq(b, []byte{0}) {
+		if bytes.HasPrefix(entry, []byte(prefix)) {
+			return string(entry)
+		}
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package command
+package executor
 
 import (
 	"errors"
@@ -10,17 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Launch is a program for a Spawner to start. It gets a session of its own and
-// dies with this process.
+// Launch is a program for a System to start, in a session of its own.
 type Launch struct {
-	Path                  string // with a slash: no search
-	Argv                  []string
-	Env                   []string
-	Dir                   string
-	Stdin, Stdout, Stderr uintptr
-	CPUs                  []int // the CPUs it may use; nil: those of this process
-	Nice                  int   // the niceness, if that of this process is lower; from 0 on
-	Tag                   any   // comes back in the events
+	Path  string // with a slash: no search
+	Argv  []string
+	Env   []string
+	Dir   string
+	Files []uintptr // open in it as descriptors 0, 1, 2, …
+	CPUs  []int     // the CPUs it may use; nil: those of this process
+	Nice  int       // the niceness, if that of this process is lower; from 0 on
+	// Outlives: it goes on when this process is killed, instead of dying with it.
+	Outlives bool
+	Tag      any // comes back in the events
 }
 
 // SpawnEvent tells that a program has started, could not be started, or has ended.
@@ -39,6 +40,15 @@ type SpawnEvent struct {
 // end of a program leads to the start of the next without waking up another thread,
 // which takes longer than to start a program.
 type Handler func(SpawnEvent) *Launch
+
+// A System starts programs, and tells a Handler of their starts and ends.
+type System interface {
+	Start(Launch)
+	// Signal sends a signal to the session that a program leads.
+	Signal(pid int, sig syscall.Signal) error
+	// Reap has orphans waited for that have come to this process.
+	Reap()
+}
 
 // Spawner starts many short programs at the speed of the machine. It waits for
 // every child of the process, so nothing else in the process may start any.
@@ -136,11 +146,7 @@ func (l *lane) serve() {
 // start starts a program, and what follows on it at once.
 func (l *lane) start(next *Launch) {
 	for next != nil {
-		err := l.bind(next.CPUs)
-		if err == nil {
-			err = l.setNice(next.Nice)
-		}
-		if err != nil {
+		if err := l.become(next); err != nil {
 			next = l.s.handle(SpawnEvent{Tag: next.Tag, Err: err})
 			continue
 		}
@@ -148,7 +154,16 @@ func (l *lane) start(next *Launch) {
 	}
 }
 
-// bind moves the thread to some CPUs.
+// become gives the thread what the program inherits of it.
+func (l *lane) become(next *Launch) error {
+	err := l.bind(next.CPUs)
+	if err == nil {
+		err = l.setNice(next.Nice)
+	}
+	return err
+}
+
+// bind moves the thread to some CPUs; if none of them is there any more, to all.
 func (l *lane) bind(cpus []int) error {
 	if slices.Equal(l.mask, cpus) {
 		return nil
@@ -160,11 +175,14 @@ func (l *lane) bind(cpus []int) error {
 			set.Set(id)
 		}
 	}
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return err
+	err := unix.SchedSetaffinity(0, &set)
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.SchedSetaffinity(0, &l.s.all)
 	}
-	l.mask = cpus
-	return nil
+	if err == nil {
+		l.mask = cpus
+	}
+	return err
 }
 
 // setNice changes the niceness of the thread, which its children inherit.
@@ -188,10 +206,7 @@ func (l *lane) fork(n *Launch) (next *Launch) {
 	s.mu.Lock()
 	s.flying++
 	s.mu.Unlock()
-	pid, err := syscall.ForkExec(n.Path, n.Argv, &syscall.ProcAttr{
-		Dir: n.Dir, Env: n.Env, Files: []uintptr{n.Stdin, n.Stdout, n.Stderr},
-		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	})
+	pid, err := n.fork()
 	next = s.handle(SpawnEvent{Tag: n.Tag, PID: pid, Err: err})
 	s.mu.Lock()
 	s.flying--
@@ -219,6 +234,15 @@ func (l *lane) fork(n *Launch) (next *Launch) {
 		next = s.handle(ended)
 	}
 	return next
+}
+
+// fork starts the program as a child of this thread.
+func (n *Launch) fork() (pid int, err error) {
+	attr := &syscall.SysProcAttr{Setsid: true}
+	if !n.Outlives {
+		attr.Pdeathsig = syscall.SIGKILL
+	}
+	return syscall.ForkExec(n.Path, n.Argv, &syscall.ProcAttr{Dir: n.Dir, Env: n.Env, Files: n.Files, Sys: attr})
 }
 
 // reap waits for children, for ever, and starts what follows on them.
@@ -255,10 +279,6 @@ func (s *Spawner) reap() {
 		}
 	}
 }
-
-// AdoptOrphans makes this process the parent of whatever its children leave
-// behind, so that it can be found and ended.
-func AdoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // Reap has orphans waited for that ended while nothing else ran.
 func (s *Spawner) Reap() {

@@ -1,7 +1,11 @@
-package submit
+// Package source makes the source of a task of what a person names: a directory as it is now, or a commit of a git
+// repository, with or without what is not committed. It tells later whether that has changed.
+package source
 
 import (
 	"archive/tar"
+	"bufio"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -12,82 +16,164 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
-
-	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
-	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// slug names a task after what it runs.
-func slug(e spool.Entry) string {
-	switch {
-	case len(e.Command) > 0:
-		return path.Base(e.Command[0])
-	case e.Worker != "":
-		return e.Worker
-	case e.Image != "":
-		name, _, _ := strings.Cut(path.Base(e.Image), "@")
-		name, _, _ = strings.Cut(name, ":")
-		return name
-	}
-	return "task"
+// Wanted is what a person names. If all is empty, a task has no code.
+type Wanted struct {
+	Directory  string
+	Repository string // a URL or a path
+	Revision   string // a commit, tag or branch of Repository; "": HEAD
+	Dirty      bool   // with what is not committed in Repository, a path
 }
 
-// source is where the code of the task is.
-func source(c *cli.Context, s *spool.Spool, stderr io.Writer) (task.Source, error) {
-	repository, directory := c.String("repository"), c.String("directory")
+// Check returns an error for options that cannot be combined.
+func (w Wanted) Check() error {
 	switch {
-	case repository != "" && directory != "":
-		return task.Source{}, fault.Errorf(fault.Usage, "--repository and --directory cannot be combined")
-	case c.IsSet("revision") && repository == "":
-		return task.Source{}, fault.Errorf(fault.Usage, "--revision needs --repository")
-	case c.Bool("dirty") && repository == "":
-		return task.Source{}, fault.Errorf(fault.Usage, "--dirty needs --repository")
-	case c.Bool("dirty") && c.IsSet("revision"):
-		return task.Source{}, fault.Errorf(fault.Usage, "--dirty and --revision cannot be combined: changes are those since HEAD")
-	case directory != "":
-		archive, err := packDirectory(directory, s)
-		return task.Source{Archive: archive}, err
-	case repository == "":
-		return task.Source{}, nil
+	case w.Repository != "" && w.Directory != "":
+		return fault.Errorf(fault.Usage, "--repository and --directory cannot be combined")
+	case w.Revision != "" && w.Repository == "":
+		return fault.Errorf(fault.Usage, "--revision needs --repository")
+	case w.Dirty && w.Repository == "":
+		return fault.Errorf(fault.Usage, "--dirty needs --repository")
+	case w.Dirty && w.Revision != "":
+		return fault.Errorf(fault.Usage, "--dirty and --revision cannot be combined: changes are those since HEAD")
 	}
-	local := false
-	if info, err := os.Stat(repository); err == nil && info.IsDir() {
-		local = true
-		if repository, err = filepath.Abs(repository); err != nil {
-			return task.Source{}, err
+	return nil
+}
+
+// Make makes a source of what is there now, and keeps archives in the spool. It returns the files that are not part of
+// it, as they are not committed.
+func (w Wanted) Make(ctx context.Context, s *spool.Spool) (made task.Source, uncommitted []string, err error) {
+	if err := w.Check(); err != nil {
+		return made, nil, err
+	}
+	switch {
+	case w.Directory != "":
+		if made.Directory, err = directory(w.Directory); err == nil {
+			made.Archive, err = pack(s, "--directory", func(t *tar.Writer) error { return packDirectory(t, made.Directory) })
 		}
-	} else if strings.HasPrefix(repository, "-") {
-		return task.Source{}, fault.Errorf(fault.Usage, "--repository: neither a URL nor a directory: %q", repository)
+		return made, nil, err
+	case w.Repository == "":
+		return made, nil, nil
 	}
-	if c.Bool("dirty") && !local {
-		return task.Source{}, fault.Errorf(fault.Usage, "--dirty: %q is not a directory", task.CleanAddress(repository))
+	made.Repository = w.Repository
+	if info, err := os.Stat(w.Repository); err == nil && info.IsDir() {
+		if made.Repository, err = filepath.Abs(w.Repository); err != nil {
+			return made, nil, err
+		}
+		if w.Revision == "" {
+			made.Directory = made.Repository
+		}
+	} else if strings.HasPrefix(w.Repository, "-") {
+		return made, nil, fault.Errorf(fault.Usage, "--repository: neither a URL nor a directory: %q", w.Repository)
 	}
-	revision, err := resolve(c.Context, repository, c.String("revision"))
-	source := task.Source{Repository: repository, Revision: revision}
-	if err != nil || !local || c.IsSet("revision") {
-		return source, err
+	if w.Dirty && made.Directory == "" {
+		return made, nil, fault.Errorf(fault.Usage, "--dirty: %q is not a directory", task.CleanAddress(w.Repository))
 	}
-	changed, err := changes(c.Context, repository)
+	made.Revision, err = resolve(ctx, made.Repository, w.Revision)
+	if err != nil || made.Directory == "" {
+		return made, nil, err
+	}
+	uncommitted, err = changes(ctx, made.Repository)
+	if err == nil && w.Dirty && len(uncommitted) > 0 {
+		made, err = dirty(ctx, s, made)
+		uncommitted = nil
+	}
+	return made, uncommitted, err
+}
+
+// Uncommitted is a warning about the files that Make returns, or nil.
+func Uncommitted(files []string) error {
+	if len(files) == 0 {
+		return nil
+	}
+	return fault.Hint(
+		fmt.Errorf("warning: not committed, and so not part of the task: %s", task.SomeOf(files)),
+		"commit it, or include it with --dirty")
+}
+
+// Changed reports whether what a source was made of has changed: a file of it, or the commit. New files beside it are
+// often results. A source without a directory has not changed, nor has one whose directory this machine does not have.
+func Changed(ctx context.Context, made task.Source) (bool, error) {
+	dir := made.Directory
+	if _, err := os.Stat(dir); dir == "" || err != nil {
+		return false, nil
+	}
+	if made.Repository != "" {
+		head, err := resolve(ctx, dir, "")
+		if err != nil || head != made.Revision {
+			return err == nil, err
+		}
+		if made.Archive == "" {
+			edited, err := git(ctx, dir, "status", "--porcelain", "-z", "--untracked-files=no")
+			return edited != "", err
+		}
+		if dir, err = workTree(ctx, dir); err != nil {
+			return false, err
+		}
+	}
+	f, err := os.Open(made.Archive)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(bufio.NewReader(f))
+	if err != nil {
+		return false, err
+	}
+	for archive := tar.NewReader(z); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if same, err := unchanged(filepath.Join(dir, filepath.FromSlash(h.Name)), h, archive); err != nil || !same {
+			return err == nil, err
+		}
+	}
+}
+
+// unchanged compares a file with an entry of an archive.
+func unchanged(name string, h *tar.Header, content io.Reader) (bool, error) {
+	info, err := os.Lstat(name)
 	switch {
-	case err != nil || len(changed) == 0:
-		return source, err
-	case c.Bool("dirty"):
-		return dirty(c.Context, s, source)
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
+		return false, nil
+	case err != nil:
+		return false, err
+	case info.Mode().Type() != h.FileInfo().Mode().Type():
+		return false, nil
+	case h.Typeflag == tar.TypeSymlink:
+		to, err := os.Readlink(name)
+		return to == h.Linkname, err
+	case h.Typeflag != tar.TypeReg:
+		return true, nil
+	case info.Size() != h.Size || info.Mode().Perm() != h.FileInfo().Mode().Perm():
+		return false, nil
 	}
-	app.Report(stderr, name, fault.Hint(
-		fmt.Errorf("warning: not committed, and so not part of the task: %s", someOf(changed)),
-		"commit it, or include it with --dirty"))
-	return source, nil
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	was, is := sha256.New(), sha256.New()
+	if _, err := io.Copy(was, content); err != nil {
+		return false, err
+	}
+	_, err = io.Copy(is, f)
+	return bytes.Equal(was.Sum(nil), is.Sum(nil)), err
 }
 
 // resolve turns a revision into a commit, so that the task runs what is there now.
@@ -155,53 +241,43 @@ func commitOf(out, revision string) string {
 	return ""
 }
 
-// file is a file for the task.
-func file(name string) (task.File, error) {
-	abs, err := filepath.Abs(name)
-	if err != nil {
-		return task.File{}, err
-	}
-	info, err := os.Stat(abs)
-	if err != nil {
-		return task.File{}, fault.Errorf(fault.Usage, "--file: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return task.File{}, fault.Errorf(fault.Usage, "--file %q is not a plain file", name)
-	}
-	return task.File{Name: filepath.Base(abs), URL: "file://" + abs}, nil
-}
-
 // left out of a directory's snapshot: what git, Python and editors leave behind.
 var leftOut = map[string]bool{
 	".git": true, "__pycache__": true, ".venv": true, "venv": true, ".mypy_cache": true, ".pytest_cache": true,
 	"node_modules": true,
 }
 
-// packDirectory makes a snapshot of a directory in the spool.
-func packDirectory(dir string, s *spool.Spool) (string, error) {
+// directory is the absolute path of a directory, without links.
+func directory(dir string) (string, error) {
 	info, err := os.Stat(dir)
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir) // WalkDir does not follow a link
-	}
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
 	}
 	if !info.IsDir() {
 		return "", fault.Errorf(fault.Usage, "--directory %q is not a directory", dir)
 	}
-	return pack(s, "--directory", func(t *tar.Writer) error {
-		return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-			if err != nil || name == dir {
-				return err
+	if dir, err = filepath.EvalSymlinks(dir); err == nil { // WalkDir does not follow a link
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
+	}
+	return dir, nil
+}
+
+// packDirectory packs a directory.
+func packDirectory(t *tar.Writer, dir string) error {
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == dir {
+			return err
+		}
+		if leftOut[d.Name()] {
+			if d.IsDir() {
+				return fs.SkipDir
 			}
-			if leftOut[d.Name()] {
-				if d.IsDir() {
-					return fs.SkipDir
-				}
-				return nil
-			}
-			return packOne(t, dir, name, d)
-		})
+			return nil
+		}
+		return packOne(t, dir, name, d)
 	})
 }
 

@@ -1,4 +1,4 @@
-package command
+package executor
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/base/command"
 )
 
 // A Spawner waits for all children of its process, so it gets one of its own.
@@ -23,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestSpawnerStartsWhatFollows(t *testing.T) {
-	r, err := System.Run(t.Context(), Cmd{
+	r, err := command.System.Run(t.Context(), command.Cmd{
 		Name: os.Args[0], Env: append(os.Environ(), spawnVar+"=1"), Timeout: time.Minute,
 	})
 	if err != nil || string(r.Stdout) != "all as expected\n" {
@@ -59,7 +61,7 @@ func spawnAll() string {
 		all = append(all, p)
 		l := &Launch{
 			Path: "/bin/sh", Argv: []string{"sh", "-c", "exit " + strconv.Itoa(number)}, Env: os.Environ(), Dir: "/", Tag: p,
-			Stdin: null.Fd(), Stdout: null.Fd(), Stderr: null.Fd(),
+			Files: []uintptr{null.Fd(), null.Fd(), null.Fd()},
 		}
 		switch number % 10 {
 		case 3:

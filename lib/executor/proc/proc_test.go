@@ -1,4 +1,4 @@
-package machine
+package proc
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 func TestProcessThatBecomesAnotherProgram(t *testing.T) {
 	const again = `exec /bin/sh -c "$0" "$0"`
 	c := exec.Command("/bin/sh", "-c", again, again)
-	c.Env = append(os.Environ(), "MACHINE_TEST=found", "MACHINE_TEST_NAME="+t.Name())
+	c.Env = append(os.Environ(), "PROC_TEST=found", "PROC_TEST_NAME="+t.Name())
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestProcessThatBecomesAnotherProgram(t *testing.T) {
 	}()
 	missed := 0
 	for range 100 {
-		if !slices.Contains(WithVariables("MACHINE_TEST=found", "MACHINE_TEST_NAME="+t.Name()), c.Process.Pid) {
+		if !slices.Contains(WithVariables("PROC_TEST=found", "PROC_TEST_NAME="+t.Name()), c.Process.Pid) {
 			missed++
 		}
 	}
