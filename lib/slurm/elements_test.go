@@ -39,7 +39,7 @@ func TestElements(t *testing.T) {
 // (element 4 was requeued); element 2 of h was cancelled while pending, and so was all of b.
 func TestArrays(t *testing.T) {
 	inUTC(t)
-	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7"} {
+	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7", "26.05.5"} {
 		t.Run(version, func(t *testing.T) {
 			seen := map[string]string{}
 			for _, j := range parsed(t, version+"/squeue-arrays", marked("squeue"), ownColumns) {
