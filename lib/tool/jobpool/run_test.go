@@ -167,7 +167,7 @@ func TestTasks(t *testing.T) {
 		{args: "-j1 --cpus 16000 echo ::: a", code: 1, stderr: []string{"task 1: no node of the pool is large enough: it needs 16000 CPUs", "  task 1 refused: no node of the pool is large enough: it needs 16000 CPUs: echo a"}},
 		{args: "-q -j1 --mem 1G --gpus 1600 echo ::: a", code: 1, stderr: []string{"task 1: no node of the pool is large enough: it needs 1 CPU, 1600 GPUs, 1G"}},
 		{args: "-q -j1 --node-setup 'echo set >>log' --node-teardown 'echo clear >>log' 'cat log; : {}' ::: a", stdout: "set\n"},
-		{args: "-j1 --node-setup 'exit 5' echo ::: 1", code: 3, stderr: []string{"  1 task (task 1): not started: no node that is large enough took tasks"}},
+		{args: "-j1 --node-setup 'exit 5' echo ::: 1", code: 3, stderr: []string{"  1 task (task 1): not started: all nodes were quarantined"}},
 		{args: "-j1 --probe false echo ::: 1", code: 3, stderr: []string{"node " + machine.Hostname() + ": quarantined: its probe failed with exit status 1", "no node can be used"}},
 		{args: "-q -j1 --resource licence=1 --need licence=1 'echo $JOBPOOL_RESOURCE_LICENCE; : {}' ::: a", stdout: "1\n"},
 		{args: "--resource licence=1 --need licence=2 echo ::: a", code: 1, stderr: []string{"task 1: the pool has 1 licence in all: it needs 1 CPU, 2 licence"}},

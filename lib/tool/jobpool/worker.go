@@ -46,7 +46,7 @@ func workerAction(c *cli.Context) error {
 		In: c.App.Reader, Out: c.App.Writer,
 		Hello: wire.Hello{
 			Version: app.Version, Protocol: wire.Protocol, Host: machine.Hostname(), PID: os.Getpid(),
-			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root, os.Getenv, len(ids)), GPUs: gpus, GPUVar: variable,
+			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root), GPUs: gpus, GPUVar: variable,
 			Kernel: machine.Kernel(), Processes: processes, Clock: machine.Clock(),
 		},
 		Processes: func(threads int, handle command.Handler) worker.Processes {
