@@ -208,7 +208,17 @@ func TestControlWithoutARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", t.TempDir()) // without Slurm
-	for _, command := range []string{"ctl status", "ctl status --watch 1s", "ctl list", "ctl explain 1", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
+	for _, command := range []string{"ctl status", "ctl list", "ctl explain 1"} {
+		for dir, want := range map[string][]string{
+			"none":    {`no run in "none"`, "hint: name its directory with --run, or call this where it was started"},
+			"between": {`no scheduler answers in "between"`, "hint: no job of the run has the scheduler at this time: try again; if squeue shows none, repeat the command with --resume"},
+		} {
+			words := strings.SplitN(command, " ", 3)
+			s := step{args: strings.Join(append(words[:2:2], append([]string{"--run", dir}, words[2:]...)...), " "), code: 3, stderr: want}
+			s.run(t)
+		}
+	}
+	for _, command := range []string{"ctl status --watch 1s", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
 		words := strings.SplitN(command, " ", 3)
 		rest := strings.Join(words[2:], " ")
 		for dir, want := range map[string][]string{
