@@ -252,6 +252,18 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 	return cpus, false, warning
 }
 
+// mem is the memory of a node that tasks may use, in bytes.
+func (s *NodeSpec) mem(hello *wire.Hello) int64 {
+	mem := hello.Mem
+	if s.Mem > 0 {
+		mem = min(mem, s.Mem)
+	}
+	if s.MemPerGPU > 0 {
+		mem = min(mem, s.MemPerGPU*int64(len(hello.GPUs)))
+	}
+	return mem
+}
+
 // misfit returns why the pool could never run such tasks in any of their variants, even with all of
 // its nodes, or "".
 func (c *Core) misfit(s *pool.Spec) string {

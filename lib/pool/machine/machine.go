@@ -5,6 +5,7 @@ package machine
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -127,7 +128,7 @@ func FormatList(ids []int) string {
 
 // Memory returns the memory that tasks may use in all: that of the machine, of the cgroups of this
 // process, or of the Slurm job, whichever is least.
-func Memory(root fs.FS, getenv func(string) string, cpus int) int64 {
+func Memory(root fs.FS) int64 {
 	least := int64(1<<63 - 1)
 	lower := func(n int64) {
 		if n > 0 && n < least {
@@ -162,11 +163,24 @@ func Memory(root fs.FS, getenv func(string) string, cpus int) int64 {
 			}
 		}
 	}
-	mb, _ := strconv.ParseInt(getenv("SLURM_MEM_PER_NODE"), 10, 64)
-	lower(mb << 20)
-	mb, _ = strconv.ParseInt(getenv("SLURM_MEM_PER_CPU"), 10, 64)
-	lower(mb << 20 * int64(cpus))
 	return least
+}
+
+// JobMemory returns the memory, in bytes, that a job has at a node where it has that many CPUs, or for each
+// of its GPUs there, as its variables have it. Both are 0 if they do not: with --mem=0, and where Slurm
+// does not count memory.
+func JobMemory(getenv func(string) string, suffix string, cpus int) (all, perGPU int64) {
+	bytes := func(name string) int64 {
+		mib, _ := strconv.ParseInt(cmp.Or(getenv(name+suffix), getenv(name)), 10, 64)
+		return max(0, mib) << 20
+	}
+	if all = bytes("SLURM_MEM_PER_NODE"); all > 0 {
+		return all, 0
+	}
+	if perGPU = bytes("SLURM_MEM_PER_GPU"); perGPU > 0 {
+		return 0, perGPU
+	}
+	return bytes("SLURM_MEM_PER_CPU") * int64(cpus), 0
 }
 
 // GPUs returns the GPUs tasks may use, as the environment names them, and the

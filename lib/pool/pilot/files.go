@@ -59,14 +59,17 @@ func (p *Pool) Exclude(host, why string, now time.Time) {
 
 // Node is a node of a pilot that runs.
 type Node struct {
-	Job    string    `json:"job"`
-	Start  int       `json:"start,omitempty"` // of the job: 0, and one more with each requeue
-	Name   string    `json:"node"`
-	CPUs   int       `json:"cpus,omitempty"`  // of the job there; 0: not known
-	Nodes  int       `json:"nodes,omitempty"` // of the job; 0: not known
-	Socket string    `json:"socket"`
-	End    time.Time `json:"end,omitzero"`   // of the job
-	Life   float64   `json:"life,omitempty"` // seconds that the job had when it began; 0: not known, or no end
+	Job   string `json:"job"`
+	Start int    `json:"start,omitempty"` // of the job: 0, and one more with each requeue
+	Name  string `json:"node"`
+	CPUs  int    `json:"cpus,omitempty"`  // of the job there; 0: not known
+	Nodes int    `json:"nodes,omitempty"` // of the job; 0: not known
+	// Mem is the memory of the job there, and MemPerGPU that for each GPU, in bytes; 0: that of the machine.
+	Mem       int64     `json:"mem,omitempty"`
+	MemPerGPU int64     `json:"mem_per_gpu,omitempty"`
+	Socket    string    `json:"socket"`
+	End       time.Time `json:"end,omitzero"`   // of the job
+	Life      float64   `json:"life,omitempty"` // seconds that the job had when it began; 0: not known, or no end
 }
 
 // Label is the name of the node in the pool, where a machine may be that of several jobs.

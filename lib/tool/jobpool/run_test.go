@@ -167,7 +167,7 @@ func TestTasks(t *testing.T) {
 		{args: "-j1 --cpus 16000 echo ::: a", code: 1, stderr: []string{"task 1: no node of the pool is large enough: it needs 16000 CPUs", "  task 1 refused: no node of the pool is large enough: it needs 16000 CPUs: echo a"}},
 		{args: "-q -j1 --mem 1G --gpus 1600 echo ::: a", code: 1, stderr: []string{"task 1: no node of the pool is large enough: it needs 1 CPU, 1600 GPUs, 1G"}},
 		{args: "-q -j1 --node-setup 'echo set >>log' --node-teardown 'echo clear >>log' 'cat log; : {}' ::: a", stdout: "set\n"},
-		{args: "-j1 --node-setup 'exit 5' echo ::: 1", code: 3, stderr: []string{"  1 task (task 1): not started: no node that is large enough took tasks"}},
+		{args: "-j1 --node-setup 'exit 5' echo ::: 1", code: 3, stderr: []string{"  1 task (task 1): not started: all nodes were quarantined"}},
 		{args: "-j1 --probe false echo ::: 1", code: 3, stderr: []string{"node " + machine.Hostname() + ": quarantined: its probe failed with exit status 1", "no node can be used"}},
 		{args: "-q -j1 --resource licence=1 --need licence=1 'echo $JOBPOOL_RESOURCE_LICENCE; : {}' ::: a", stdout: "1\n"},
 		{args: "--resource licence=1 --need licence=2 echo ::: a", code: 1, stderr: []string{"task 1: the pool has 1 licence in all: it needs 1 CPU, 2 licence"}},
@@ -208,7 +208,17 @@ func TestControlWithoutARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", t.TempDir()) // without Slurm
-	for _, command := range []string{"ctl status", "ctl status --watch 1s", "ctl list", "ctl explain 1", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
+	for _, command := range []string{"ctl status", "ctl list", "ctl explain 1"} {
+		for dir, want := range map[string][]string{
+			"none":    {`no run in "none"`, "hint: name its directory with --run, or call this where it was started"},
+			"between": {`no scheduler answers in "between"`, "hint: no job of the run has the scheduler at this time: try again; if squeue shows none, repeat the command with --resume"},
+		} {
+			words := strings.SplitN(command, " ", 3)
+			s := step{args: strings.Join(append(words[:2:2], append([]string{"--run", dir}, words[2:]...)...), " "), code: 3, stderr: want}
+			s.run(t)
+		}
+	}
+	for _, command := range []string{"ctl status --watch 1s", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
 		words := strings.SplitN(command, " ", 3)
 		rest := strings.Join(words[2:], " ")
 		for dir, want := range map[string][]string{

@@ -46,7 +46,7 @@ func workerAction(c *cli.Context) error {
 		In: c.App.Reader, Out: c.App.Writer,
 		Hello: wire.Hello{
 			Version: app.Version, Protocol: wire.Protocol, Host: machine.Hostname(), PID: os.Getpid(),
-			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root, os.Getenv, len(ids)), GPUs: gpus, GPUVar: variable,
+			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root), GPUs: gpus, GPUVar: variable,
 			Kernel: proc.Kernel(), Processes: processes, Clock: proc.Clock(),
 		},
 		Processes: func(threads int, handle executor.Handler) executor.System {
