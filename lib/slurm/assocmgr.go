@@ -51,7 +51,8 @@ type Usages struct {
 // Usages queries the controller for the usage that counts against the limits of associations
 // and QOS. With PrivateData=usage, Slurm shows only that of the calling user.
 func (c *Client) Usages(ctx context.Context) (Usages, error) {
-	return stream(ctx, c, func(r io.Reader) (Usages, error) { return parseUsages(r, c.Odd) }, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
+	parse := func(r io.Reader) (Usages, error) { return parseUsages(r, c.Odd) }
+	return stream(ctx, c, parse, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
 }
 
 // ParseUsages parses the output of scontrol for Usages. It ignores limits of QOS: those of

@@ -169,7 +169,8 @@ func (c *Client) Past(ctx context.Context, uid int, since time.Time) ([]Record, 
 	ask := func(asked []column[Record]) ([]Record, error) {
 		form := c.marked("sacct")
 		return stream(ctx, c, func(r io.Reader) ([]Record, error) { return tableOf(r, form, asked) }, "sacct",
-			append(form.parsable(columnNames(asked)), "--allocations", "--user="+strconv.Itoa(uid), "--starttime="+since.Local().Format(timeLayout))...)
+			append(form.parsable(columnNames(asked)), "--allocations",
+				"--user="+strconv.Itoa(uid), "--starttime="+since.Local().Format(timeLayout))...)
 	}
 	jobs, err := ask(lineColumns)
 	var e *Error

@@ -58,7 +58,7 @@ func TestTextsForgeNoJob(t *testing.T) {
 		"a record of nobody":            record(6, "x", "(null)", "c\n"+strings.Replace(forged, "JobId=5", "JobId=77", 1)),
 		"half a record":                 record(6, "x\nJobId=5", "(null)", "c"),
 		"a first key without a number":  record(6, "x\nJobId=", "(null)", "c"),
-		"control characters":            record(6, "\x1f\r\v\x00\x1b[2J", "(null)", "‮c"),
+		"control characters":            record(6, "\x1f\r\v\x00\x1b[2J", "(null)", "\u202ec"),
 		"64 KiB":                        record(6, strings.Repeat("x JobId=5 \n", 6000), "(null)", "c"),
 		"many records of another":       record(6, "x", "(null)", strings.Repeat("c\n"+forged, 50)),
 		"words that end a listing":      record(6, "x\nNo jobs in the system\n", "(null)", "c"),

@@ -175,13 +175,12 @@ func (c *columns) done(each func() error) {
 		}
 		c.bad = err // a row that does not fit to those before it
 	}
-	switch {
-	case c.odd == nil:
+	if c.odd == nil {
 		c.err = c.bad
-	default:
-		c.first = cmp.Or(c.first, c.bad)
-		c.odd(c.bad)
+		return
 	}
+	c.first = cmp.Or(c.first, c.bad)
+	c.odd(c.bad)
 }
 
 // A column is a column that a command can print, and sets a field of a record from it.

@@ -219,11 +219,12 @@ func (b *builder) ambiguous(g *group) bool {
 	if len(g.gpus) < 2 || len(b.a.GPUs) == 0 {
 		return false
 	}
-	var given []gpuSet // what Slurm may give
+	whole := b.a.Exclusive || g.partition.exclusive // then Slurm gives all GPUs, also those of other types
+	var given []gpuSet                              // what Slurm may give
 	seen := map[string]int{}
 	for i := range g.gpus {
 		x := g.gpus[i]
-		if b.way.typed {
+		if b.way.typed && !whole {
 			t := slices.IndexFunc(b.types, func(t gresCount) bool { return t.name == x.gres })
 			if t < 0 {
 				continue
@@ -239,8 +240,8 @@ func (b *builder) ambiguous(g *group) bool {
 			fit = fit && b.fit(&given[i], &b.a.GPUs[j])
 		}
 	}
-	if fit {
-		return false
+	if fit || whole {
+		return !fit
 	}
 	for _, n := range seen {
 		if n > 1 || !b.way.typed {

@@ -165,7 +165,9 @@ func TestClasses(t *testing.T) {
 
 // TestGPUsOfNodes checks what GPUs nodes are taken to have, and what of them an answer takes.
 func TestGPUsOfNodes(t *testing.T) {
-	gres := func(gres, features string) string { return "Gres=" + gres + " AvailableFeatures=" + features + " State=IDLE" }
+	gres := func(gres, features string) string {
+		return "Gres=" + gres + " AvailableFeatures=" + features + " State=IDLE"
+	}
 	const mixed = "gpu:h100:2,gpu:nvidia_h100_80gb_hbm3_1g.10gb:7"
 	for _, c := range []struct{ name, nodes, spec, want string }{
 		{"a variant of one site makes no other unknown", node("a", "p", gres("gpu:h100:4", "ib")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
@@ -177,6 +179,7 @@ func TestGPUsOfNodes(t *testing.T) {
 		{"and has its size", node("a", "p", gres("gpu:h100-47:2", "(null)")), "slice(mem=40G)", "--partition=p --gpus-per-node=1"},
 		{"whole GPUs beside slices are requested by type", node("a", "p", gres(mixed, "(null)")), "cuda()", "--partition=p --gpus-per-node=h100:1"},
 		{"and so are slices", node("a", "p", gres(mixed, "(null)")), "slice()", "--partition=p --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:1"},
+		{"whole nodes come with all of both", node("a", "p", gres(mixed, "(null)")), "slice() & exclusive", "none"},
 		{"slices are no GPUs", node("a", "p", gres(mixed, "(null)")), "cuda() * 3", "none"},
 		{"a slice for each task", node("a", "p", gres(mixed, "(null)")), "slice(mem=9G) * 2 & tasks=2", "--partition=p --ntasks-per-node=2 --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:2"},
 		{"a model that names a slice", node("a", "p", gres(mixed, "(null)")), "cuda(model=1g.10gb)", "--partition=p --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:1"},

@@ -80,7 +80,7 @@ func TestAddresses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return (&http.Request{Method: "GET", URL: u, Header: http.Header{}}).WithContext(t.Context())
+			return (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(t.Context())
 		}
 		if err := Redirect(request(tt.to), []*http.Request{request(tt.from)}); (err == nil) != tt.ok {
 			t.Errorf("%s to %s: %v", tt.from, tt.to, err)

@@ -73,6 +73,9 @@ func retry(c *cli.Context, command []string, stdin io.Reader, stdout, stderr io.
 	s, found, errs := chosen.Spool, chosen.Found, chosen.Errs
 	if len(chosen.Words) == 0 { // a filter means those that can be retried
 		found = slices.DeleteFunc(slices.Clone(found), func(r spool.Summary) bool { return !r.State.Final() || r.State == task.Completed })
+		if len(found) == 0 && len(chosen.Found) > 0 {
+			errs = append(errs, fmt.Errorf("nothing to retry: %s", tasklist.CountOf(chosen.Found)))
+		}
 	}
 	code := wanted(c)
 	again, refused := plan(s, withChildren(chosen.All, found), env, code == (source.Wanted{}))

@@ -21,7 +21,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -100,14 +99,8 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := misplaced(words); table == nil && err != nil {
-		app.Report(stderr, name, err)
-	}
-	if err := notFound(c, words); err != nil {
-		app.Report(stderr, name, err)
-	}
-	if err := numbered(c); err != nil {
-		app.Report(stderr, name, err)
+	if err := mistakes(c, words, table != nil, stderr); err != nil {
+		return err
 	}
 	all := []spool.Entry{e}
 	if table != nil {
@@ -338,27 +331,6 @@ func misplaced(words []string) error {
 	}
 	return fault.Hint(fmt.Errorf("warning: one task is submitted: %q after the command is passed to it", listMark),
 		"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}")
-}
-
-// notFound is a warning about a program that this machine does not have, where the task brings none
-// along: a word that was mistyped, or meant as a command of this tool.
-func notFound(c *cli.Context, words []string) error {
-	for _, brings := range []string{"repository", "directory", "image", "file", "env-file"} {
-		if c.IsSet(brings) {
-			return nil
-		}
-	}
-	if len(words) == 0 || strings.ContainsAny(words[0], "/{") {
-		return nil
-	}
-	if _, err := command.Path(words[0]); err == nil {
-		return nil
-	}
-	err := fmt.Errorf("warning: program %q was not found in PATH on this machine", task.Clean(words[0]))
-	if near := tools[words[0]]; near != "" && len(words) == 1 {
-		return fault.Hint(err, "to do that, use "+near)
-	}
-	return err
 }
 
 // tools are those of the suite that do what a word says.

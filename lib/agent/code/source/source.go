@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mitchellh/go-homedir"
+
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
@@ -261,6 +263,13 @@ func directory(dir string) (string, error) {
 	}
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
+	}
+	home, err := homedir.Dir()
+	if err == nil {
+		home, err = filepath.EvalSymlinks(home)
+	}
+	if dir == "/" || err == nil && dir == home {
+		return "", fault.Hint(fault.Errorf(fault.Usage, "--directory: %s as a whole is not the code of a task", dir), "name the directory that has the code")
 	}
 	return dir, nil
 }

@@ -79,7 +79,7 @@ func New(cfg Config) (*Queue, error) {
 	case err != nil, base.Host == "", base.Scheme != "http" && base.Scheme != "https":
 		return nil, fault.Errorf(fault.Usage, "url of Arkindex is not an http or https URL")
 	case !web.Private(base):
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "url of Arkindex: http would send the seed readable for all on the way"), "use https")
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "url of Arkindex: http would send the seed unencrypted"), "use https")
 	case base.User != nil:
 		return nil, fault.Errorf(fault.Usage, "url of Arkindex: unexpected user name")
 	case cfg.FarmID == "":
