@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,7 +86,7 @@ func TestRun(t *testing.T) {
 func TestCannotStart(t *testing.T) {
 	c := sh(t, "true")
 	c.Path = "/nowhere"
-	if end, err := Run(Options{System: Programs}, c); end != nil || err != syscall.ENOENT {
+	if end, err := Run(Options{System: Programs}, c); end != nil || !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("%v, %v", end, err)
 	}
 }

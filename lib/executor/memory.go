@@ -19,7 +19,7 @@ import (
 const watched = time.Second
 
 // A Limiter limits the memory of commands: by the kernel, in a cgroup, if one is delegated to this process;
-// otherwise their memory is measured, and a command that uses more is ended.
+// otherwise their memory is measured, and a command that uses more is ended. The zero value only does that.
 type Limiter struct {
 	parent cgroup.Parent
 	kernel bool

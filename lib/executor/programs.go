@@ -39,9 +39,11 @@ func (p programs) run(l *Launch) {
 				p.Start(*next)
 			}
 			e := SpawnEvent{Tag: l.Tag, PID: pid, Ended: true}
-			for again := true; again; {
-				_, waitErr := syscall.Wait4(pid, &e.Status, 0, &e.Usage)
-				again = errors.Is(waitErr, syscall.EINTR)
+			for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+				_, err = syscall.Wait4(pid, &e.Status, 0, &e.Usage)
+			}
+			if err != nil { // an end that nobody knows is no success
+				e.Status = syscall.WaitStatus(syscall.SIGKILL)
 			}
 			next = p.handle(e)
 		}

@@ -120,6 +120,7 @@ func work(ctx context.Context, dir string, out io.Writer, end func(context.Conte
 	err = w.serve(ctx, moved)
 	w.settling.Wait()
 	w.exec.Close()
+	w.null.Close()
 	fmt.Fprintf(out, "pilot %s: ended after %d tasks\n", w.id, w.begun)
 	return err
 }
@@ -148,8 +149,12 @@ func (w *worker) begin() error {
 		return err
 	}
 	w.gpuVariable = variable
+	limiter := &executor.Limiter{} // it only measures
+	if w.Mem > 0 {
+		limiter = executor.NewLimiter()
+	}
 	w.exec = executor.New(executor.Options{
-		System: executor.Programs, Handle: w.event, Grace: w.Grace, Limiter: executor.NewLimiter(), Before: w.before,
+		System: executor.Programs, Handle: w.event, Grace: w.Grace, Limiter: limiter, Before: w.before,
 		Suspended: executor.Suspended,
 	})
 	if w.bash, err = command.Path("bash"); err != nil {
