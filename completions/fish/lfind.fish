@@ -72,7 +72,6 @@ complete -c lfind -n '__fish_seen_subcommand_from run' -l verbose -s v -d 'also 
 complete -c lfind -n '__fish_seen_subcommand_from run' -l set -x -d 'set or replace the option NAME=VALUE; an empty value removes it'
 complete -c lfind -n '__fish_seen_subcommand_from run' -l verify -d 'ask Slurm whether it accepts the answer (default without launchers.yaml)'
 complete -c lfind -n '__fish_seen_subcommand_from run' -l no-verify -d 'do not ask Slurm whether it accepts the answer'
-complete -c lfind -n '__fish_seen_subcommand_from run' -l wait -s w -d 'on Slurm, wait for the end; pass on output and exit status'
 complete -c lfind -n '__fish_seen_subcommand_from run' -l attach -s a -d 'on Slurm, run with srun on this terminal'
 complete -c lfind -n '__fish_seen_subcommand_from run' -l no-wait -d 'if tokens are not free at once, exit with status 4'
 complete -c lfind -n '__fish_seen_subcommand_from run' -l dry-run -s n -d 'print what would be run'

@@ -183,7 +183,7 @@ func TestExamplesOnACluster(t *testing.T) {
 		t.Errorf("no metrics: %v\n%s", err, text)
 	}
 	examplesOf(t, "lfind.1.md", dir, "alice", env, edit, map[string]expect{
-		"opts=$(lfind": {0, "Submitted batch job "}, "--soonest": {0, "--partition="}, "explain": {1, "GPU"}, "convert": {0, "slurm"}, "run --wait": {0, "trained\n"},
+		"opts=$(lfind": {0, "Submitted batch job "}, "--soonest": {0, "--partition="}, "explain": {1, "GPU"}, "convert": {0, "slurm"}, "run --attach": {0, "trained\n"},
 	})
 	readmeOnACluster(t, dir, env, edit)
 	// What the plugin gives to lfind.

@@ -29,7 +29,7 @@ func (c *Catalogue) Narrow(of Match, features []string) Evidence {
 		if len(e.Models) < 2 {
 			break
 		}
-		if found := c.named(f); len(found.Models) > 0 && found.Whole {
+		if found := c.ofFeature(f); len(found.Models) > 0 && found.Whole {
 			switch both := e.Both(found); {
 			case len(both.Models) > 0:
 				e.keep(both.Models)
@@ -64,13 +64,21 @@ func (m *Match) keep(models []Model) {
 	}
 }
 
-// named is what a feature names: a model, or an instance type.
-func (c *Catalogue) named(f string) Match {
-	f = strings.TrimPrefix(f, feature.FindString(f))
-	if model := instance(f); model != "" {
-		return c.Lookup(model)
+// ofFeature is what a feature names: a model, or an instance type.
+func (c *Catalogue) ofFeature(f string) Match {
+	if m, ok := c.named.Load(f); ok {
+		return m.(Match)
 	}
-	return c.Lookup(f)
+	name := f
+	if i := strings.LastIndexAny(f, ":=_-"); i > 0 {
+		name = f[len(feature.FindString(f)):]
+	}
+	if model := instance(name); model != "" {
+		name = model
+	}
+	m := c.Lookup(name)
+	c.named.Store(f, m)
+	return m
 }
 
 // instances are the GPUs of instance types, by the beginning of their names.

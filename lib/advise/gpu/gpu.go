@@ -51,11 +51,12 @@ type Model struct {
 	Rare bool
 }
 
-// Catalogue is a list of models, searched by name. It is not changed once made.
+// Catalogue is a list of models, searched by name. What it says is not changed once made.
 type Catalogue struct {
 	models []Model
 	keys   map[string][]int // squeezed names and aliases -> models
 	words  []map[string]bool
+	named  sync.Map // feature -> Match: many nodes have the same
 }
 
 // Models are all models of the catalogue, in its order.

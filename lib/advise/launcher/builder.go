@@ -455,11 +455,21 @@ func (b *builder) answer() *Answer {
 		o.Set("nodelist", strings.Join(names[:max(1, b.a.Nodes)], ","))
 	}
 	if len(b.types) > 0 {
-		var types []string
-		for _, t := range b.types {
-			types = append(types, fmt.Sprintf("%s:%d", t.name, t.count))
-		}
-		o.Set("gpus-per-node", strings.Join(types, ","))
+		o.Set("gpus-per-node", typed(b.types))
+	} else if types, ok := b.typesOf(b.first.group); ok {
+		answer.typed = typed(types)
+	}
+	if answer.Account == "" {
+		answer.account = b.first.choice.isAccount
 	}
 	return answer
+}
+
+// typed formats GPUs by type for sbatch.
+func typed(types []gresCount) string {
+	words := make([]string, len(types))
+	for i, t := range types {
+		words[i] = fmt.Sprintf("%s:%d", t.name, t.count)
+	}
+	return strings.Join(words, ",")
 }

@@ -94,19 +94,30 @@ func (l *Launcher) classify(a *request.Alternative, matching []*candidate) {
 		if n := perCore(c.group); least > 0 && n > largeMemory*least {
 			c.class |= classScarce
 		}
-		c.billed = l.billed(c, a)
-		for i, n := range assign(c.group.gpus, a.GPUs, possible) {
+		var gpus []int
+		if len(a.GPUs) > 0 {
+			gpus = assign(c.group.gpus, a.GPUs, possible)
+		}
+		c.billed = l.billed(c, a, gpus)
+		for i, n := range gpus {
 			c.gpuMemory += float64(n) * float64(c.group.gpus[i].most)
 		}
 	}
 }
 
 // billed is what Slurm counts each node of a job as in the usage of its account: the CPUs that
-// the job gets, or what TRESBillingWeights makes of its resources.
-func (l *Launcher) billed(c *candidate, a *request.Alternative) float64 {
+// the job gets, or what TRESBillingWeights makes of its resources. The GPUs are those that it takes of the group's.
+func (l *Launcher) billed(c *candidate, a *request.Alternative, gpus []int) float64 {
 	g, p := c.group, c.group.partition.slurm
+	cpus := float64(max(c.need.CPUs, int64(a.Cores*max(1, a.Tasks)), 1))
+	if p == nil || len(p.BillingWeights) == 0 {
+		if a.Exclusive || c.group.partition.exclusive {
+			cpus = max(cpus, float64(g.cores))
+		}
+		return cpus
+	}
 	taken := map[string]float64{
-		"cpu":  float64(max(c.need.CPUs, int64(a.Cores*max(1, a.Tasks)), 1)),
+		"cpu":  cpus,
 		"mem":  float64(max(c.need.MemMB, a.Memory>>20)),
 		"node": 1, "gres/gpu": float64(a.GPUCount()),
 	}
@@ -119,12 +130,9 @@ func (l *Launcher) billed(c *candidate, a *request.Alternative) float64 {
 			taken["gres/gpu"] = float64(n)
 		}
 	} else {
-		for i, n := range assign(g.gpus, a.GPUs, possible) {
+		for i, n := range gpus {
 			taken["gres/gpu:"+g.gpus[i].gres] += float64(n)
 		}
-	}
-	if p == nil {
-		return taken["cpu"]
 	}
 	return l.admission.Billed(p, taken)
 }

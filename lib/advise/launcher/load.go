@@ -147,11 +147,15 @@ func (w World) clusterKey(host, dir string) string {
 	if path == "" {
 		path = "/etc/slurm/slurm.conf"
 	}
-	changed := ""
+	changed, here := "", ""
+	if host == "" { // clusters may share the home directory, and have slurm.conf elsewhere
+		here, _ = os.Hostname()
+		here += " " + w.env("SLURM_CLUSTERS")
+	}
 	if info, err := os.Stat(path); err == nil && host == "" {
 		changed = info.ModTime().String()
 	}
-	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, dir, conf, changed)
+	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, here, dir, conf, changed)
 }
 
 // Query is a request made by another program, such as the agent.

@@ -227,3 +227,40 @@ func documentedAuto(t *testing.T) string {
 	_, auto, _ := strings.Cut(testdata(t, "documented.yaml"), "  - id: auto")
 	return "slurm:\n  - id: auto" + auto
 }
+
+// TestSites checks requests against nodes of many sites, as their public documentation describes them.
+func TestSites(t *testing.T) {
+	kinds := map[string]bool{}
+	for line := range strings.Lines(testdata(t, "sites.txt")) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		f := strings.Split(line, "|")
+		for i := range f {
+			f[i] = strings.TrimSpace(f[i])
+		}
+		if len(f) != 4 {
+			t.Fatalf("%q", line)
+		}
+		kinds[f[0]+f[1]] = true
+		features := f[1]
+		if features == "" {
+			features = "(null)"
+		}
+		partitions := ""
+		for name := range strings.SplitSeq(f[2], ",") {
+			partitions += "PartitionName=" + name + " State=UP\n"
+		}
+		nodes := node("a", f[2], "Gres="+f[0]+" AvailableFeatures="+features+" State=IDLE")
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, nodes, strings.TrimSpace(partitions), "", "")}
+		for expected := range strings.SplitSeq(f[3], ", ") {
+			spec, answer, _ := strings.Cut(expected, " ")
+			if got := found(t, s, spec); (got != "none") != (answer == "yes") {
+				t.Errorf("%s with features %q in %s: %s: %s, want %s", f[0], f[1], f[2], spec, got, answer)
+			}
+		}
+	}
+	if len(kinds) < 55 {
+		t.Errorf("%d kinds of nodes", len(kinds))
+	}
+}

@@ -223,6 +223,9 @@ var forever = []string{"Max", "Min", "Limit", "Config", "Constraint", "Invalid",
 // for what will not come, and each job gets what was requested. PONOS_CASES is the number of requests of each user.
 func TestSubmitted(t *testing.T) {
 	root := as(t, "root")
+	for _, name := range []string{"cpu", "gpu", "gpu_small", "gpu_csi_a", "gpu_spot"} { // those of all tests
+		root.must("scontrol", "delete", "PartitionName="+name)
+	}
 	for line := range strings.Lines(partitions) {
 		root.must(append([]string{"scontrol", "create"}, strings.Fields("PartitionName="+strings.TrimSpace(line))...)...)
 	}
