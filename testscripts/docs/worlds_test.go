@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
@@ -129,7 +130,7 @@ func TestExamplesOfJobpool(t *testing.T) {
 		"commands.txt": "echo one\necho two\n", "x.blend": "", "y.blend": "", "a.gz": "", "b.gz": "",
 	})
 	for _, name := range []string{"a", "b"} {
-		if out, err := exec.Command("sh", "-c", "echo line | gzip >"+filepath.Join(dir, name+".gz")).CombinedOutput(); err != nil {
+		if out, err := exec.Command("sh", "-c", "echo line | gzip >"+shell.Quote(filepath.Join(dir, name+".gz"))).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}

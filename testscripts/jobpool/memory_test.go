@@ -33,7 +33,7 @@ func TestMemoryIsLimitedByTheKernel(t *testing.T) {
 		"head -c 10M /dev/zero | tail -c 10M | wc -c; grep -c memory.*/ponos-.*-3.1 /proc/self/cgroup || grep -c /ponos-.*-3.1 /proc/self/cgroup",
 		"/no/such/program",
 	}, "\n") + "\n"
-	c := p.command("-k", "-r", "run", "-j1", "--mem", "100M")
+	c := p.command("-k", "--run", "run", "-j1", "--mem", "100M")
 	c.Args = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(own, "cgroup.procs"), c.Path}, c.Args[1:]...)
 	c.Path = "/bin/sh"
 	c.Stdin = strings.NewReader(tasks)

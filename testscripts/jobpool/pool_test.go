@@ -104,9 +104,8 @@ func (p *pool) endsOnce(n int) {
 	}
 }
 
-// runsExplained fails if a task ran more often than the journal tells why. Each
-// run of a task has left a line in the file "ran".
-func (p *pool) runsExplained() (twice int) {
+// timesRun is how often each task ran: each time it has left a line in the file "ran".
+func (p *pool) timesRun() map[int64]int {
 	p.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "ran"))
 	if err != nil {
@@ -120,6 +119,13 @@ func (p *pool) runsExplained() (twice int) {
 		}
 		ran[seq]++
 	}
+	return ran
+}
+
+// runsExplained fails if a task ran more often than the journal tells why.
+func (p *pool) runsExplained() (twice int) {
+	p.Helper()
+	ran := p.timesRun()
 	sent := map[int64]int{}
 	for _, r := range p.journal() {
 		if r.Kind == "send" {

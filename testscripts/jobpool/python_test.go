@@ -64,12 +64,12 @@ func TestPython(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(strings.ReplaceAll(strings.TrimPrefix(python, "/"), "/", "-"), func(t *testing.T) {
 			p := newPool(t)
-			serve := p.command("serve", "-q", "-r", "pool", "-j2")
+			serve := p.command("serve", "-q", "--run", "pool", "-j2")
 			if err := serve.Start(); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = serve.Process.Kill(); _ = serve.Wait() })
-			await(p, "the pool answers", func() bool { return p.command("ctl", "status", "-r", "pool").Run() == nil })
+			await(p, "the pool answers", func() bool { return p.command("ctl", "status", "--run", "pool").Run() == nil })
 			ctx, cancel := context.WithTimeout(t.Context(), 2*harness.Patience)
 			defer cancel()
 			c := exec.CommandContext(ctx, python, "-B", "-W", "error", "-X", "faulthandler", tests)

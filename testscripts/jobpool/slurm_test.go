@@ -246,7 +246,7 @@ func TestCancelledJob(t *testing.T) {
 // A pool in a task of a pool has the CPUs of that task.
 func TestPoolInAPool(t *testing.T) {
 	p := inSlurm(t, []string{"salloc", "--quiet", "--partition=cpu", "--nodes=1", "--cpus-per-task=4"}, "--run", "run", "-j", "2")
-	status, stdout, stderr := p.run("#JOBPOOL cpus=2\njobpool -r inner -v echo {} ::: a b c 2>&1\n")
+	status, stdout, stderr := p.run("#JOBPOOL cpus=2\njobpool --run inner -v echo {} ::: a b c 2>&1\n")
 	if status != 0 || strings.Count(stdout, "\n") != 5 || !strings.Contains(stdout, "3 tasks succeeded") {
 		t.Errorf("exit %d\n%s\n%s", status, stdout, stderr)
 	}

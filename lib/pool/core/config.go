@@ -15,7 +15,11 @@ type NodeSpec struct {
 	// Jobs maps the number of CPUs that the node would have to its number of slots; may be nil.
 	Jobs func(cpus int) int
 	// Most limits the CPUs to those that the job has on the node; 0: no limit.
-	Most  int
+	Most int
+	// Mem limits the memory to that of the job on the node, and MemPerGPU to so much for each GPU there, in
+	// bytes; 0: no limit.
+	Mem, MemPerGPU int64
+
 	Local bool // this machine, over a pipe
 	Group int  // component of a heterogeneous job
 	// Host is the machine, if the name is more specific: several jobs may share one.

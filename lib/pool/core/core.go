@@ -86,6 +86,7 @@ type Core struct {
 	closed    *Closing
 	interrupt int
 	killAt    time.Time
+	endedAt   time.Time // when tasks were first ended by the end of the run, or of the scheduler's job
 	ending    time.Time // when the scheduler's job ends
 	margin    time.Duration
 	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
@@ -121,10 +122,11 @@ type pending struct {
 // undecided is an attempt that has ended for a reason that is not yet clear.
 type undecided struct {
 	pending
-	worker *Worker
-	until  time.Time
-	wide   *attempt // nil: of one node
-	others []*Worker
+	worker  *Worker
+	arrived time.Time
+	until   time.Time
+	wide    *attempt // nil: of one node
+	others  []*Worker
 }
 
 // New creates a core, which first of all opens its nodes: the effects are those of the first Tick.
@@ -212,6 +214,7 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.choked = e.Choked
 	case Wake:
 		c.woken = false
+		c.checkUndecided()
 	case OutputLost:
 		c.outputLost(e)
 	case OutputBroken:

@@ -180,6 +180,7 @@ func (c *Core) handOver(why string, exit int, early bool) {
 		return
 	}
 	c.handing, c.early = true, early
+	c.endTasks()
 	c.stop(Draining, why, exit)
 	for _, w := range c.workers {
 		if c.Keeps(w) && len(w.shared) == 0 && !c.clears(w) && !slices.ContainsFunc(sorted(w.attempts), (*attempt).wide) {

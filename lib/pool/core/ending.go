@@ -114,6 +114,9 @@ func (c *Core) stop(to Phase, why string, exit int) {
 		return
 	}
 	c.phase = to
+	if to >= Stopping {
+		c.endTasks()
+	}
 	c.leaveOrphans()
 	c.recallAll()
 	switch to {
@@ -123,6 +126,13 @@ func (c *Core) stop(to Phase, why string, exit int) {
 	case Killing:
 		c.killAt = c.now.Add(5 * time.Second)
 		c.killAll(true)
+	}
+}
+
+// endTasks notes when the first signal was sent to tasks to end the run here.
+func (c *Core) endTasks() {
+	if c.endedAt.IsZero() {
+		c.endedAt = c.now
 	}
 }
 

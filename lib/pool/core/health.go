@@ -181,7 +181,7 @@ func (c *Core) convict(n *Node) {
 }
 
 func (c *Core) quarantine(n *Node, why string) {
-	n.quarantine, n.trial, n.why = true, false, why
+	n.quarantine, n.trial, n.why, n.fault = true, false, why, why
 	c.say("node %s: quarantined: %s", n.Spec.Name, why)
 	c.nodeEvent(n, "quarantine", why)
 	if w := n.Worker; w != nil && w.connected() {

@@ -140,7 +140,7 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	}
 	w.hello, w.heard, w.granted, n.up = hello, c.now, c.now, c.now
 	w.Identity = wire.Identity{Session: c.Session, Node: n.Spec.Name, Kernel: hello.Kernel, Processes: hello.Processes, Finish: c.Finish}
-	w.n = pool.NewNode(n.Spec.Name, cpus, hello.GPUs, hello.Mem, c.resources(n.Spec.Name, n.Spec.Host))
+	w.n = pool.NewNode(n.Spec.Name, cpus, hello.GPUs, n.Spec.mem(hello), c.resources(n.Spec.Name, n.Spec.Host))
 	w.n.Data, w.n.Host, w.n.Group = w, n.Spec.Host, n.Spec.Job
 	n.size, n.known = w.n.Total(), true
 	c.refuseMisfits()
@@ -327,6 +327,9 @@ func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 	}
 	if w.fatal || leave {
 		n.dropped = true
+		if died {
+			n.fault = fmt.Sprintf("its workers died %s", times(n.deaths))
+		}
 		c.nodeEvent(n, "dropped", n.why)
 		return
 	}

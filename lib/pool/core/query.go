@@ -49,9 +49,11 @@ type Status struct {
 
 // NodeStatus is a node in a Status.
 type NodeStatus struct {
-	Name    string `json:"name"`
-	State   string `json:"state"` // up, closed, trial, quarantined, lost, released, unreachable, connecting
-	Reason  string `json:"reason,omitempty"`
+	Name   string `json:"name"`
+	State  string `json:"state"` // up, closed, trial, quarantined, lost, released, unreachable, connecting
+	Reason string `json:"reason,omitempty"`
+	// Fault is why the host is to be avoided: it was quarantined, or its workers have died again and again.
+	Fault   string `json:"fault,omitempty"`
 	CPUs    int    `json:"cpus"`
 	Free    int    `json:"free"`
 	GPUs    int    `json:"gpus"`
@@ -107,7 +109,7 @@ func (c *Core) Status(now time.Time) *Status {
 	soonest, waits := c.soonest()
 	for _, n := range c.nodes {
 		st.Waiting += len(n.held)
-		ns := NodeStatus{Name: n.Spec.Name, State: "connecting", Done: n.done, Lost: n.lost, MemLimit: n.enforce}
+		ns := NodeStatus{Name: n.Spec.Name, State: "connecting", Done: n.done, Lost: n.lost, MemLimit: n.enforce, Fault: n.fault}
 		if end, margin := c.endOf(n); waits && !end.IsZero() {
 			closes := end.Add(-margin - soonest)
 			ns.Closes = &closes

@@ -339,6 +339,8 @@ func (c *Core) Summary() *Summary {
 // whyWaiting returns why a task waits whose dependencies are met.
 func (c *Core) whyWaiting(t *pool.Task) string {
 	switch {
+	case len(c.workers) > 0 && !slices.ContainsFunc(c.workers, func(w *Worker) bool { return !w.Node.quarantine }):
+		return "not started: all nodes were quarantined"
 	case c.late(t):
 		return "they would not end before the job does"
 	case len(c.workers) == 0:

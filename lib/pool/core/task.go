@@ -298,19 +298,59 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 		copy(out.Near[:], wire.Strings(d.Files))
 	}
 	if a.wide() {
-		c.endWide(a, w, r, out)
+		c.endWide(a, w, r, out, c.open(d))
 		return
 	}
-	if c.mayBeStopped(d) {
-		c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(wire.EndNotice), nil, nil})
+	if open := c.open(d); open > 0 {
+		c.leaveOpen(&undecided{pending: pending{a.task, r, out}, worker: w}, open)
 		return
 	}
 	c.settle(a.task, w, r, out)
 }
 
-// mayBeStopped reports whether a task may have been ended because the job is being ended or a node drained.
-func (c *Core) mayBeStopped(d *wire.Done) bool {
-	return (d.Killed() || byDrain(d.Exit, d.Signal)) && (c.Batch || len(c.nodes) > 1)
+// open returns for how long it stays open whether a task was ended because the job is being ended or a
+// node drained.
+func (c *Core) open(d *wire.Done) time.Duration {
+	switch {
+	case !c.Batch && len(c.nodes) < 2:
+		return 0
+	case d.What == "" && byDrain(d.Exit, d.Signal):
+		return wire.EndNotice
+	}
+	return d.Open()
+}
+
+// leaveOpen decides later what an end means.
+func (c *Core) leaveOpen(l *undecided, open time.Duration) {
+	l.arrived, l.until = c.now, c.now.Add(open)
+	i, _ := slices.BinarySearchFunc(c.undecided, l, func(o, l *undecided) int {
+		return cmp.Or(o.until.Compare(l.until), -1)
+	})
+	c.undecided = slices.Insert(c.undecided, i, l)
+	l.worker.open++
+	c.wakeUndecided()
+}
+
+// wakeUndecided asks to be woken when the next open end is to be decided.
+func (c *Core) wakeUndecided() {
+	if len(c.undecided) > 0 && !c.woken {
+		c.woken = true
+		c.do(WakeAt{c.undecided[0].until.Sub(c.now)})
+	}
+}
+
+// cutOff reports whether a task has ended by a signal from outside: that has ended its worker, and the
+// task had not ended a moment before.
+func (c *Core) cutOff(l *undecided) bool {
+	w := l.worker
+	ended := time.UnixMicro(int64((l.result.Start + l.result.Seconds) * 1e6)) // by the clock of the node
+	switch {
+	case c.phase >= Stopping || c.handing && !c.Keeps(w):
+		return !l.arrived.Add(wire.Moment).Before(c.endedAt)
+	case w.signaled != (signaled{}):
+		return w.signaled.cuts(ended)
+	}
+	return !w.connected()
 }
 
 // byDrain reports whether a command was ended by the signal that drains nodes: Slurm sends the signals
@@ -327,10 +367,11 @@ func (c *Core) checkUndecided() {
 	for len(c.undecided) > 0 && !c.now.Before(c.undecided[0].until) {
 		l := c.undecided[0]
 		c.undecided = c.undecided[1:]
-		if c.phase >= Stopping || c.handing && !c.Keeps(l.worker) || !l.worker.connected() || l.worker.ending {
+		l.worker.open--
+		if c.cutOff(l) {
 			l.result.What = wire.Stopped
 		}
-		if r := l.result; r.What == wire.Failed && l.worker.usr1 && byDrain(r.Exit, r.Signal) {
+		if r := l.result; r.What == wire.Failed && !l.worker.signaled.usr1.IsZero() && byDrain(r.Exit, r.Signal) {
 			r.What, r.Error = wire.Lost, drainedToo
 			if l.wide != nil && l.wide.lost == "" {
 				l.wide.lost = drainedToo
@@ -342,6 +383,7 @@ func (c *Core) checkUndecided() {
 		}
 		c.settle(l.task, l.worker, l.result, l.output)
 	}
+	c.wakeUndecided()
 }
 
 // passSlot gives the slot of a task that has ended to the next one.

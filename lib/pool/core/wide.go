@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -30,7 +31,7 @@ func (a *attempt) others() []*Worker {
 }
 
 // unused reports whether a worker has no part in any task.
-func (w *Worker) unused() bool { return len(w.attempts)+len(w.shared) == 0 }
+func (w *Worker) unused() bool { return len(w.attempts)+len(w.shared)+w.open == 0 }
 
 // join records the attempt at the other nodes.
 func (c *Core) join(a *attempt) {
@@ -153,12 +154,14 @@ func (c *Core) loseNode(a *attempt, w *Worker, why string) {
 }
 
 // endWide handles the end of the command of such an attempt.
-func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output) {
+func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output, open time.Duration) {
 	others := a.others()
 	c.sweep(a, func() {
 		if r.What == wire.Failed && c.phase < Stopping {
-			// It fails before it is known that one of its nodes is lost.
-			c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(wire.EndNotice), a, others})
+			open = wire.EndNotice // it fails before it is known that one of its nodes is lost
+		}
+		if open > 0 {
+			c.leaveOpen(&undecided{pending: pending{a.task, r, out}, worker: w, wide: a, others: others}, open)
 			return
 		}
 		c.settleWide(a, others, r, out)

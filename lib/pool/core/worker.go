@@ -41,6 +41,7 @@ type Node struct {
 	deaths     int    // of workers with tasks, since one succeeded
 	dropped    bool   // is not reached any more
 	why        string // for that, or for the quarantine
+	fault      string // of its host: see NodeStatus
 	released   bool
 	margin     time.Duration // how long before Spec.End tasks are ended
 	quarantine bool
@@ -74,8 +75,9 @@ type Worker struct {
 	since    time.Time // it became an orphan
 	await    []*Worker // orphans of its machine
 	check    check
-	ending   bool      // it ends by itself, as after SIGTERM
-	usr1     bool      // it got SIGUSR1, and its tasks may have got it, too
+	ending   bool // it ends by itself, as after SIGTERM
+	signaled signaled
+	open     int       // ends of tasks there of which it is not clear what they mean
 	leaving  time.Time // since when it ends by itself
 	bye      bool      // it was dismissed: nothing of it is needed any more
 	duration float64   // of tasks, in seconds, averaged
@@ -134,7 +136,7 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 		case m.Swept != nil:
 			c.swept(w, *m.Swept)
 		case m.Signal != "":
-			c.workerSignal(w, m.Signal)
+			c.workerSignal(w, m.Signal, time.UnixMicro(int64(m.At*1e6)))
 		case m.Enforce != "":
 			w.Node.enforce = m.Enforce
 		case m.Renew != 0:
@@ -154,12 +156,21 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 	}
 }
 
+// signaled is when a worker noticed signals, by its clock; its tasks may have got them, too.
+type signaled struct{ usr1, term time.Time }
+
+// cuts reports whether a task that has ended then, by the same clock, may have been ended by a signal.
+func (s signaled) cuts(ended time.Time) bool {
+	since := func(t time.Time) bool { return !t.IsZero() && !ended.Add(wire.Moment).Before(t) }
+	return since(s.term) || since(s.usr1) && !ended.After(s.usr1.Add(wire.EndNotice))
+}
+
 // workerSignal handles a signal that a worker got: under srun, Slurm sends the signals of steps to
 // the workers.
-func (c *Core) workerSignal(w *Worker, name string) {
+func (c *Core) workerSignal(w *Worker, name string, at time.Time) {
 	switch name {
 	case "USR1":
-		w.usr1 = true
+		w.signaled.usr1 = at
 		if c.Elastic {
 			if n := w.Node; !n.released {
 				n.why = "drained by SIGUSR1"
@@ -170,6 +181,7 @@ func (c *Core) workerSignal(w *Worker, name string) {
 		}
 		c.drain("drained by SIGUSR1 at node " + w.Name())
 	case "TERM":
+		w.signaled.term = at
 		c.nodeEvent(w.Node, "term", "the worker got SIGTERM")
 		c.ends(w)
 	}
@@ -238,6 +250,18 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 		cpus = append(cpus, pool.CPU{ID: id, Core: id})
 	}
 	return cpus, false, warning
+}
+
+// mem is the memory of a node that tasks may use, in bytes.
+func (s *NodeSpec) mem(hello *wire.Hello) int64 {
+	mem := hello.Mem
+	if s.Mem > 0 {
+		mem = min(mem, s.Mem)
+	}
+	if s.MemPerGPU > 0 {
+		mem = min(mem, s.MemPerGPU*int64(len(hello.GPUs)))
+	}
+	return mem
 }
 
 // misfit returns why the pool could never run such tasks in any of their variants, even with all of

@@ -44,6 +44,9 @@ func NewBlocks(r io.Reader, c Cut, o Options) (*Blocks, error) {
 	if c.Lines > 0 && (c.Start != "" || c.End != "\n") {
 		return nil, fault.Errorf(fault.Usage, "--pipe: --max-lines cannot be combined with --recstart or --recend")
 	}
+	if err := noOperators(o.Template, o.Quote); err != nil {
+		return nil, err
+	}
 	s := syntax{mark: o.Mark, plus: o.Plus}
 	b := &Blocks{Cut: c, r: r, name: o.Name}
 	var err error

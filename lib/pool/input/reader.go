@@ -34,6 +34,7 @@ type Options struct {
 	SkipBlank bool    // so are arguments that are blank
 	Group     Group
 	Mark      string // what stands for {}; "": {}
+	Quote     bool   // operators of the shell in a template are arguments
 	Plus      bool   // refuse what GNU parallel understands with --plus only
 	Shell     bool   // words of a template are for the shell, too
 	Tag       string // a template of the tag; "": the arguments
@@ -136,6 +137,9 @@ func (in *Reader) onlyLines() error {
 func (in *Reader) templates(src *sources) (err error) {
 	s := syntax{names: src.names, mark: in.Mark, plus: in.Plus}
 	words := in.Template
+	if err := noOperators(words, in.Quote); err != nil {
+		return err
+	}
 	if len(words) == 0 {
 		words = []string{"{}"}
 		if in.Mark != "" {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 )
 
@@ -29,6 +30,33 @@ type template struct {
 // shell.
 func forShell(words []string) bool {
 	return strings.ContainsAny(words[0], " \t\n|&;<>()$`")
+}
+
+// operators are words that separate commands of a shell, or redirect their streams.
+var operators = []string{"|", "||", "&&", ">", ">>", "<", ";", "&"}
+
+// noOperators refuses a template whose words only look like a command line of a shell: its operators would
+// be arguments of the first command.
+func noOperators(words []string, quoted bool) error {
+	if quoted || len(words) == 0 || forShell(words) {
+		return nil
+	}
+	i := slices.IndexFunc(words, func(w string) bool {
+		return slices.Contains(operators, w) || strings.HasSuffix(w, ";") || strings.HasSuffix(w, "&")
+	})
+	if i < 0 {
+		return nil
+	}
+	line := make([]string, len(words))
+	for k, w := range words {
+		body := strings.TrimRight(w, ";&")
+		if line[k] = w; !slices.Contains(operators, w) && strings.ContainsAny(body, " \t\n'\"\\|&;<>()$`*?[~#") {
+			line[k] = shell.Quote(body) + w[len(body):]
+		}
+	}
+	return fault.Hint(
+		fault.Errorf(fault.Usage, "%q is an operator of the shell, and would be an argument of %q", words[i], words[0]),
+		fmt.Sprintf("write the command line as one word: %s; or take it as an argument with --quote", shell.Quote(strings.Join(line, " "))))
 }
 
 // newTemplate reads a template. It is a command line for the shell, or words that are

@@ -5,13 +5,11 @@ package machine
 import (
 	"bufio"
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,7 +128,7 @@ func FormatList(ids []int) string {
 
 // Memory returns the memory that tasks may use in all: that of the machine, of the cgroups of this
 // process, or of the Slurm job, whichever is least.
-func Memory(root fs.FS, getenv func(string) string, cpus int) int64 {
+func Memory(root fs.FS) int64 {
 	least := int64(1<<63 - 1)
 	lower := func(n int64) {
 		if n > 0 && n < least {
@@ -165,11 +163,24 @@ func Memory(root fs.FS, getenv func(string) string, cpus int) int64 {
 			}
 		}
 	}
-	mb, _ := strconv.ParseInt(getenv("SLURM_MEM_PER_NODE"), 10, 64)
-	lower(mb << 20)
-	mb, _ = strconv.ParseInt(getenv("SLURM_MEM_PER_CPU"), 10, 64)
-	lower(mb << 20 * int64(cpus))
 	return least
+}
+
+// JobMemory returns the memory, in bytes, that a job has at a node where it has that many CPUs, or for each
+// of its GPUs there, as its variables have it. Both are 0 if they do not: with --mem=0, and where Slurm
+// does not count memory.
+func JobMemory(getenv func(string) string, suffix string, cpus int) (all, perGPU int64) {
+	bytes := func(name string) int64 {
+		mib, _ := strconv.ParseInt(cmp.Or(getenv(name+suffix), getenv(name)), 10, 64)
+		return max(0, mib) << 20
+	}
+	if all = bytes("SLURM_MEM_PER_NODE"); all > 0 {
+		return all, 0
+	}
+	if perGPU = bytes("SLURM_MEM_PER_GPU"); perGPU > 0 {
+		return 0, perGPU
+	}
+	return bytes("SLURM_MEM_PER_CPU") * int64(cpus), 0
 }
 
 // GPUs returns the GPUs tasks may use, as the environment names them, and the
@@ -231,75 +242,6 @@ func Hostname() string {
 		return "localhost"
 	}
 	return name
-}
-
-// Orphans returns the processes that were reparented to this one. They become children of the main
-// thread, which must not start any itself.
-//
-// It is called after each task, so the file is kept open.
-func Orphans() func() []int {
-	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	if err != nil {
-		return nil
-	}
-	b := make([]byte, 64<<10)
-	return func() []int {
-		n, err := f.ReadAt(b, 0)
-		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
-			return nil
-		}
-		return fields(b[:n])
-	}
-}
-
-// Children returns the children of all threads of this process.
-func Children() []int {
-	files, _ := filepath.Glob("/proc/self/task/*/children")
-	var out []int
-	for _, name := range files {
-		if b, err := os.ReadFile(name); err == nil {
-			out = append(out, fields(b)...)
-		}
-	}
-	return out
-}
-
-func fields(b []byte) []int {
-	var out []int
-	for f := range bytes.FieldsSeq(b) {
-		if pid, err := strconv.Atoi(string(f)); err == nil {
-			out = append(out, pid)
-		}
-	}
-	return out
-}
-
-// Session returns the session of a process, and whether it is a zombie.
-func Session(pid int) (session int, zombie bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, true
-	}
-	f := statFields(b)
-	if len(f) < 4 {
-		return 0, true
-	}
-	session, _ = strconv.Atoi(string(f[3]))
-	return session, f[0][0] == 'Z'
-}
-
-// Variable returns a variable of the environment of a process.
-func Variable(pid int, name string) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		return ""
-	}
-	for v := range bytes.SplitSeq(b, []byte{0}) {
-		if value, ok := bytes.CutPrefix(v, []byte(name+"=")); ok {
-			return string(value)
-		}
-	}
-	return ""
 }
 
 // Runnable returns how many processes and threads of the machine are runnable, except the caller: the

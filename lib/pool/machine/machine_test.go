@@ -73,16 +73,26 @@ func TestMemory(t *testing.T) {
 		"sys/fs/cgroup/slurm/memory.max":       "max",
 		"sys/fs/cgroup/slurm/job_7/memory.max": "8589934592",
 	})
+	if got := Memory(root); got != 8<<30 {
+		t.Errorf("got %d; want 8 GiB", got)
+	}
+}
+
+func TestJobMemory(t *testing.T) {
+	type memory struct{ all, perGPU int64 }
 	for _, tt := range []struct {
 		env  func(string) string
-		want int64
+		want memory
 	}{
-		{env(), 8 << 30},
-		{env("SLURM_MEM_PER_NODE", "4000"), 4000 << 20},
-		{env("SLURM_MEM_PER_CPU", "500"), 2000 << 20},
+		{env("SLURM_MEM_PER_NODE", "4000"), memory{all: 4000 << 20}},
+		{env("SLURM_MEM_PER_CPU", "500"), memory{all: 2000 << 20}},
+		{env("SLURM_MEM_PER_CPU_HET_GROUP_1", "300", "SLURM_MEM_PER_CPU_HET_GROUP_0", "100"), memory{all: 1200 << 20}},
+		{env("SLURM_MEM_PER_GPU", "700"), memory{perGPU: 700 << 20}},
+		{env("SLURM_MEM_PER_NODE", "0"), memory{}},
 	} {
-		if got := Memory(root, tt.env, 4); got != tt.want {
-			t.Errorf("got %d; want %d", got, tt.want)
+		all, perGPU := JobMemory(tt.env, "_HET_GROUP_1", 4)
+		if got := (memory{all, perGPU}); got != tt.want {
+			t.Errorf("got %v; want %v", got, tt.want)
 		}
 	}
 }

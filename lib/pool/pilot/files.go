@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,18 +32,44 @@ type Pool struct {
 	MaxJobs int      `json:"max_jobs"` // pending or running
 	Linger  float64  `json:"linger"`   // seconds that a job may be idle
 	Here    bool     `json:"here"`     // the scheduler runs where jobpool was called, and not in a pilot
+	// Excluded are hosts that the next jobs do not get.
+	Excluded []Excluded `json:"excluded,omitempty"`
+}
+
+// Excluded is a host that is excluded from jobs, and why, until a time.
+type Excluded struct {
+	Host  string    `json:"host"`
+	Why   string    `json:"why"`
+	Until time.Time `json:"until"`
+}
+
+// Exclusion is for how long a host is excluded that was at fault: it may be repaired.
+const Exclusion = time.Hour
+
+// Excludes returns the hosts that are excluded at that time.
+func (p *Pool) Excludes(now time.Time) []Excluded {
+	return slices.DeleteFunc(slices.Clone(p.Excluded), func(x Excluded) bool { return !now.Before(x.Until) })
+}
+
+// Exclude excludes a host.
+func (p *Pool) Exclude(host, why string, now time.Time) {
+	others := slices.DeleteFunc(p.Excludes(now), func(x Excluded) bool { return x.Host == host })
+	p.Excluded = append(others, Excluded{host, why, now.Add(Exclusion)})
 }
 
 // Node is a node of a pilot that runs.
 type Node struct {
-	Job    string    `json:"job"`
-	Start  int       `json:"start,omitempty"` // of the job: 0, and one more with each requeue
-	Name   string    `json:"node"`
-	CPUs   int       `json:"cpus,omitempty"`  // of the job there; 0: not known
-	Nodes  int       `json:"nodes,omitempty"` // of the job; 0: not known
-	Socket string    `json:"socket"`
-	End    time.Time `json:"end,omitzero"`   // of the job
-	Life   float64   `json:"life,omitempty"` // seconds that the job had when it began; 0: not known, or no end
+	Job   string `json:"job"`
+	Start int    `json:"start,omitempty"` // of the job: 0, and one more with each requeue
+	Name  string `json:"node"`
+	CPUs  int    `json:"cpus,omitempty"`  // of the job there; 0: not known
+	Nodes int    `json:"nodes,omitempty"` // of the job; 0: not known
+	// Mem is the memory of the job there, and MemPerGPU that for each GPU, in bytes; 0: that of the machine.
+	Mem       int64     `json:"mem,omitempty"`
+	MemPerGPU int64     `json:"mem_per_gpu,omitempty"`
+	Socket    string    `json:"socket"`
+	End       time.Time `json:"end,omitzero"`   // of the job
+	Life      float64   `json:"life,omitempty"` // seconds that the job had when it began; 0: not known, or no end
 }
 
 // Label is the name of the node in the pool, where a machine may be that of several jobs.

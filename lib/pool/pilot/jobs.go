@@ -3,6 +3,7 @@ package pilot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/shell"
@@ -99,6 +101,9 @@ func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, e
 		}
 		if err != nil {
 			found := j.unanswered(ctx, err, have, out)
+			if hosts := j.excluded(); len(found) == 0 && hosts != nil && slurm.Unavailable(err) {
+				err = fmt.Errorf("no host may be left beside those that are excluded as they have failed, %s: %w", strings.Join(hosts, ", "), err)
+			}
 			if len(found) == 0 {
 				return out, err
 			}
@@ -169,7 +174,7 @@ func (j *Jobs) Change(ctx context.Context, change func(*Pool)) error {
 // Reload takes over what another call has changed.
 func (j *Jobs) Reload() {
 	if p, err := Load(j.Run); err == nil && p.ID == j.Pool.ID {
-		j.Pool.MaxJobs, j.Pool.Linger = p.MaxJobs, p.Linger
+		j.Pool.MaxJobs, j.Pool.Linger, j.Pool.Excluded = p.MaxJobs, p.Linger, p.Excluded
 	}
 }
 
@@ -178,8 +183,26 @@ func (j *Jobs) UpTo(want int) func([]Job) int {
 	return func(have []Job) int { return min(want, j.Pool.MaxJobs) - len(have) }
 }
 
+// excluded returns the hosts that the next job is not to get.
+func (j *Jobs) excluded() (hosts []string) {
+	for _, x := range j.Pool.Excludes(clock.Now()) {
+		hosts = append(hosts, x.Host)
+	}
+	return hosts
+}
+
 func (j *Jobs) options() []string {
-	return append(slices.Clone(j.Pool.Options), "--job-name=jobpool", "--comment="+j.comment(), "--open-mode=append",
+	options := slices.Clone(j.Pool.Options)
+	if excluded := j.excluded(); excluded != nil {
+		// Of the option, the last one counts.
+		for _, o := range options {
+			if given, ok := strings.CutPrefix(o, "--exclude="); ok {
+				excluded = append([]string{given}, excluded...)
+			}
+		}
+		options = append(options, "--exclude="+strings.Join(excluded, ","))
+	}
+	return append(options, "--job-name=jobpool", "--comment="+j.comment(), "--open-mode=append",
 		"--output="+strings.ReplaceAll(path(j.Run, "%j.log"), "\n", "?"))
 }
 

@@ -179,7 +179,8 @@ type Message struct {
 	Started []Start `json:"started,omitempty"` // what has been running for a moment
 	Back    *Key    `json:"back,omitempty"`    // the answer to unrun
 	Data    *Data   `json:"data,omitempty"`
-	Signal  string  `json:"signal,omitempty"` // the worker got this one
+	Signal  string  `json:"signal,omitempty"` // the worker got this one, at At by its clock
+	At      float64 `json:"at,omitempty"`     // seconds since 1970
 	Note    Text    `json:"note,omitempty"`   // a line for the user
 	Fatal   Text    `json:"fatal,omitempty"`  // why the worker cannot go on
 	Renew   int64   `json:"renew,omitempty"`  // its clock, at which it asks for a lease
@@ -409,6 +410,24 @@ func (d *Done) Killed() bool {
 // EndNotice is how much later than the end of a task its cause, the end of the node or the job or a
 // signal to its step, may become known.
 const EndNotice = 1500 * time.Millisecond
+
+// Moment is how long before its worker notices a signal a task may have been ended by that signal: Slurm
+// signals the processes of a step one after the other, and a worker is often the last.
+const Moment = 250 * time.Millisecond
+
+// Open returns for how long the end of a command may prove to be that of its job or node: a shell whose
+// program was killed may go on, and succeed. To wait for that costs a task a small part of its time; the
+// shortest are not worth that.
+func (d *Done) Open() time.Duration {
+	part := time.Duration(d.Seconds * float64(time.Second) / 20)
+	switch {
+	case d.What != "" || part < 5*time.Millisecond && !d.Killed():
+		return 0
+	case d.Killed():
+		return EndNotice
+	}
+	return min(part, EndNotice)
+}
 
 // Start tells that a task runs.
 type Start struct {

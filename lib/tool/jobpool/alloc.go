@@ -30,7 +30,7 @@ import (
 // ofAlloc are the options by which a pool gets its own nodes, and those of its run
 // directory: the schedulers in its jobs do not get them. True: with a value.
 var ofAlloc = map[string]bool{
-	"alloc": true, "alloc-sbatch": true, "max-jobs": true, "linger": true, "scheduler": true, "run": true, "r": true, "resume": false,
+	"alloc": true, "alloc-sbatch": true, "max-jobs": true, "linger": true, "scheduler": true, "run": true, "resume": false,
 	"retry-failed": false, "resume-failed": false,
 }
 
@@ -162,6 +162,9 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 	known := err == nil && !before.Copied(run)
 	if known {
 		p.ID = before.ID
+		if slices.Equal(before.Args, p.Args) { // what has failed there may be other commands
+			p.Excluded = before.Excluded
+		}
 	} else if err == nil {
 		if !c.Bool("quiet") {
 			fmt.Fprintf(c.App.ErrWriter, "jobpool: %s is a copy of %s: the jobs there are not its own\n", run, before.Run)

@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -28,7 +29,7 @@ import (
 
 // runFlag is the flag that names the run; verb is what the command does with it.
 func runFlag(verb string) cli.Flag {
-	return &cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: verb + " the run in `DIR` (the last run)"}
+	return &cli.StringFlag{Name: "run", Usage: verb + " the run in `DIR` (the last run)"}
 }
 
 func ctlFlags(more ...cli.Flag) []cli.Flag {
@@ -133,13 +134,16 @@ func ctlStatus(c *cli.Context) error {
 	if c.IsSet("watch") {
 		return watchStatus(c)
 	}
-	a, err := ask(c, &scheduler.Request{Op: "status"})
+	a, err := look(c, &scheduler.Request{Op: "status"})
 	if err != nil {
 		return whyAbsent(c, err)
 	}
 	s := a.Status
 	if c.Bool("json") {
 		return app.PrintJSON(c.App.Writer, s)
+	}
+	if s.Phase == endedPhase {
+		return pastText(c, s)
 	}
 	w := c.App.Writer
 	fmt.Fprintf(w, "%s for %s: %d done, %d failed, %d cancelled, %d skipped, %d running, %d waiting, %d on hold\n",
@@ -149,6 +153,11 @@ func ctlStatus(c *cli.Context) error {
 	}
 	if len(s.Resources) > 0 {
 		fmt.Fprintf(w, "free of the resources of all nodes: %s\n", freeOf(s.Resources))
+	}
+	if p, err := pilot.Load(existing(c)); err == nil {
+		for _, x := range p.Excludes(clock.Now()) {
+			fmt.Fprintf(w, "host %s is excluded from the next jobs until %s: %s\n", x.Host, x.Until.Format("15:04:05"), x.Why)
+		}
 	}
 	return nodeTable(w, s)
 }
@@ -189,7 +198,7 @@ func nodeTable(w io.Writer, s *scheduler.Status) error {
 func seconds(s float64) string { return input.Seconds(time.Duration(s * float64(time.Second))) }
 
 func ctlList(c *cli.Context) error {
-	a, err := ask(c, &scheduler.Request{Op: "list"})
+	a, err := look(c, &scheduler.Request{Op: "list"})
 	if err != nil {
 		return err
 	}
@@ -208,7 +217,7 @@ func ctlList(c *cli.Context) error {
 	if !slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Variant > 0 }) {
 		t.Omit = append(t.Omit, "VARIANT")
 	}
-	if !slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Need != pool.Need{CPUs: 1}.String() }) {
+	if !slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Need != "" && x.Need != pool.Need{CPUs: 1}.String() }) {
 		t.Omit = append(t.Omit, "NEEDS")
 	}
 	for _, x := range a.Tasks {
@@ -238,7 +247,7 @@ func ctlExplain(c *cli.Context) error {
 	} else if err := resolve(c, r, c.Args().Slice()); err != nil {
 		return whyAbsent(c, err)
 	}
-	a, err := ask(c, r)
+	a, err := look(c, r)
 	if err != nil {
 		return whyAbsent(c, err)
 	}
@@ -288,7 +297,7 @@ func ctlTasks(op string) cli.ActionFunc {
 
 // resolve finds tasks by the ids their user gave them.
 func resolve(c *cli.Context, r *scheduler.Request, ids []string) error {
-	a, err := ask(c, &scheduler.Request{Op: "list"})
+	a, err := look(c, &scheduler.Request{Op: "list"})
 	if err != nil {
 		return err
 	}

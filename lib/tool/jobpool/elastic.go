@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
@@ -118,6 +119,7 @@ func (e *elastic) watch(ctx context.Context) {
 				e.emptied = true
 				e.cancelPending(ctx)
 			}
+			e.exclude(ctx)
 			e.lingered(ctx)
 			if now := clock.Now(); e.status.InputRead && e.due(now) {
 				e.counted = now
@@ -125,6 +127,21 @@ func (e *elastic) watch(ctx context.Context) {
 			}
 		case <-ticker.C:
 		}
+	}
+}
+
+// exclude keeps hosts that are at fault out of the next jobs: a broken one is always free.
+func (e *elastic) exclude(ctx context.Context) {
+	now := clock.Now()
+	for _, s := range e.status.Nodes {
+		n, ok := e.nodes[s.Name]
+		if !ok || s.Fault == "" || slices.ContainsFunc(e.jobs.Pool.Excludes(now), func(x pilot.Excluded) bool { return x.Host == n.Name }) {
+			continue
+		}
+		if err := e.jobs.Change(ctx, func(p *pilot.Pool) { p.Exclude(n.Name, s.Fault, now) }); err != nil {
+			continue // with the next status
+		}
+		e.runner.console.message("host %s is excluded from the next jobs for %s: %s", n.Name, unit.FormatDuration(pilot.Exclusion), s.Fault)
 	}
 }
 
@@ -157,7 +174,7 @@ func (e *elastic) follow(ctx context.Context) {
 		}
 		e.life, e.widest = max(e.life, n.Life), max(e.widest, n.Nodes)
 		specs = append(specs, scheduler.NodeSpec{
-			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, JobNodes: n.Nodes, Own: n.Job == e.own, Most: n.CPUs, Group: -1,
+			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, JobNodes: n.Nodes, Own: n.Job == e.own, Most: n.CPUs, Mem: n.Mem, MemPerGPU: n.MemPerGPU, Group: -1,
 			End: n.End, Life: time.Duration(n.Life * float64(time.Second)),
 			Slots: e.runner.place.fixed, Jobs: e.runner.place.jobs,
 		})

@@ -34,7 +34,7 @@ type taskInput struct {
 // inputFlags say how tasks are read.
 var inputFlags = []string{
 	"arg-file", "null", "delimiter", "jsonl", "colsep", "header", "trim", "eof", "no-run-if-empty", "link",
-	"max-args", "max-replace-args", "max-lines", "X", "m", "xargs", "max-chars", "replace", "plus", "shuf",
+	"max-args", "max-replace-args", "max-lines", "X", "m", "xargs", "max-chars", "replace", "quote", "plus", "shuf",
 	"pipe", "block", "recstart", "recend", "tagstring", "results", "dry-run",
 }
 
@@ -138,7 +138,7 @@ func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *schedul
 	o := input.Options{
 		Null: c.Bool("null"), JSON: c.Bool("jsonl"), Columns: c.String("colsep"), Base: base, Template: in.template,
 		Header: c.IsSet("header"), Link: c.Bool("link"), Trim: c.String("trim"), SkipBlank: c.Bool("no-run-if-empty"),
-		Mark: c.String("replace"), Plus: c.Bool("plus"), Shell: shell, Tag: c.String("tagstring"),
+		Mark: c.String("replace"), Quote: c.Bool("quote"), Plus: c.Bool("plus"), Shell: shell, Tag: c.String("tagstring"),
 	}
 	if c.IsSet("delimiter") {
 		if o.Delimiter = unescape(c.String("delimiter")); len(o.Delimiter) != 1 {

@@ -102,6 +102,12 @@ func TestBadCommandLine(t *testing.T) {
 		{"echo {0} ::: a", "{0}: arguments are counted from 1"},
 		{"echo {= $_++ =} ::: a", "{= =}: Perl code is not supported\nhint: use {.}, {/}, {..} and the like, or edit the argument in a shell command"},
 		{"--plus echo {%.gz} ::: a", "{%.gz}: unknown replacement string\nhint: edit the argument in a shell command"},
+		{"echo {} | tr a-z A-Z ::: a", "\"|\" is an operator of the shell, and would be an argument of \"echo\"" +
+			"\nhint: write the command line as one word: 'echo {} | tr a-z A-Z'; or take it as an argument with --quote"},
+		{"-r false {}; echo {$x} > {}.out ::: a", "\"{};\" is an operator of the shell, and would be an argument of \"false\"" +
+			"\nhint: write the command line as one word: " + `'false {}; echo '\''{$x}'\'' > {}.out'` + "; or take it as an argument with --quote"},
+		{"--pipe wc && true", "\"&&\" is an operator of the shell, and would be an argument of \"wc\"" +
+			"\nhint: write the command line as one word: 'wc && true'; or take it as an argument with --quote"},
 		{"-C ( echo", "--colsep: error parsing regexp: missing closing ): `(`"},
 		{"-C | echo", "--colsep: \"|\" matches the empty string\nhint: write \\| for a vertical bar and [*] for an asterisk"},
 		{"-C , ", "--colsep: a command template is required"},

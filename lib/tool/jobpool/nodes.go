@@ -82,6 +82,8 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 			return nil, fault.Errorf(fault.Usage, "--via ssh needs --nodes or a Slurm job")
 		}
 		n := scheduler.NodeSpec{Name: machine.Hostname(), Slots: slots, Jobs: jobs.of, Local: true, Group: -1}
+		cpus, _ := strconv.Atoi(getenv("SLURM_CPUS_ON_NODE"))
+		n.Mem, n.MemPerGPU = machine.JobMemory(getenv, "", cpus)
 		if n.Slots == 0 && getenv("JOBPOOL_NODE") != "" { // a pool in a task of a pool
 			n.Slots, _ = strconv.Atoi(getenv("JOBPOOL_NCPUS"))
 		}
@@ -94,6 +96,7 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 		if err := p.fromJob(getenv, slots); err != nil {
 			return nil, err
 		}
+		p.measure(c.Context, &slurm.Client{}, job)
 		p.job = job
 		if via == "auto" {
 			p.kind = transport.BySrun
@@ -207,6 +210,7 @@ func (p *place) inJob(getenv func(string) string) bool {
 	for i, n := range p.nodes {
 		if m, ok := most[n.Name]; ok {
 			p.nodes[i].Most, p.nodes[i].Group, p.nodes[i].Local = m.Most, m.Group, m.Local
+			p.nodes[i].Mem, p.nodes[i].MemPerGPU = m.Mem, m.MemPerGPU
 		}
 	}
 	return true
@@ -242,6 +246,7 @@ func (p *place) component(getenv func(string) string, suffix string, group, slot
 		if len(cpus) > 0 {
 			n.Most = cpus[i]
 		}
+		n.Mem, n.MemPerGPU = machine.JobMemory(getenv, suffix, n.Most)
 		p.nodes = append(p.nodes, n)
 	}
 	return nil

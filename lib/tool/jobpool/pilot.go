@@ -60,13 +60,15 @@ func pilotAction(c *cli.Context) error {
 	if p.cpus == 0 {
 		p.cpus, _ = strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE"))
 	}
+	p.mem, p.memPerGPU = c.Int64("mem"), c.Int64("mem-per-gpu")
 	return p.work(c.Context, c.Bool("node"))
 }
 
 // pilotJob is one job of a pool, at one of its nodes.
 type pilotJob struct {
 	run, job, program string
-	cpus              int // of the job at this node, 0: not known
+	cpus              int   // of the job at this node, 0: not known
+	mem, memPerGPU    int64 // see pilot.Node
 	out, complaints   io.Writer
 	pool              *pilot.Pool
 	end               time.Time
@@ -125,18 +127,18 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		n.Name = machine.Hostname()
 	}
 	n.Start, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
-	n.CPUs = p.cpus
+	if !only {
+		if p.others, err = p.otherNodes(ctx, n.Name); err != nil {
+			return err
+		}
+	}
+	n.CPUs, n.Mem, n.MemPerGPU = p.cpus, p.mem, p.memPerGPU
 	n.Nodes, _ = strconv.Atoi(os.Getenv("SLURM_JOB_NUM_NODES")) // of the step, at nodes but the first
 	if err := p.announce(ctx, n); err != nil {
 		return err
 	}
 	defer pilot.Withdraw(p.run, n)
-	if !only {
-		if p.others, err = otherNodes(n.Name); err != nil {
-			return err
-		}
-		defer p.endOthers()
-	}
+	defer p.endOthers()
 	drained := false
 	for asked := clock.Now(); ; {
 		if only && !drained && pilot.Drained(p.run, p.job) {
@@ -292,28 +294,31 @@ func (p *pilotJob) forsaken() bool {
 // nodeStep are pilots at other nodes of the job, which a step has started.
 type nodeStep struct {
 	names     []string
-	cpus      int           // of each, or 0
+	node      pilot.Node    // what each has: CPUs, Mem and MemPerGPU
 	work      *command.Work // nil: it does not run
 	failures  int           // in a row
 	notBefore time.Time
 }
 
-// otherNodes returns the steps for the nodes of the job but one. The nodes of a step have the same number
-// of CPUs: Slurm gives each of them as many.
-func otherNodes(own string) ([]*nodeStep, error) {
+// otherNodes returns the steps for the nodes of the job but its own, and notes what that has. The nodes of a
+// step have the same number of CPUs: Slurm gives each of them as many.
+func (p *pilotJob) otherNodes(ctx context.Context, own string) ([]*nodeStep, error) {
 	at := &place{}
 	if err := at.fromJob(os.Getenv, 0); err != nil {
 		return nil, err
 	}
+	at.measure(ctx, &slurm.Client{}, p.job)
 	var steps []*nodeStep
 	for _, n := range at.nodes {
 		if n.Name == own {
+			p.mem, p.memPerGPU = n.Mem, n.MemPerGPU
 			continue
 		}
-		i := slices.IndexFunc(steps, func(s *nodeStep) bool { return s.cpus == n.Most })
+		has := pilot.Node{CPUs: n.Most, Mem: n.Mem, MemPerGPU: n.MemPerGPU}
+		i := slices.IndexFunc(steps, func(s *nodeStep) bool { return s.node == has })
 		if i < 0 {
 			i = len(steps)
-			steps = append(steps, &nodeStep{cpus: n.Most})
+			steps = append(steps, &nodeStep{node: has})
 		}
 		steps[i].names = append(steps[i].names, n.Name)
 	}
@@ -339,8 +344,11 @@ func (p *pilotJob) startOthers() error {
 		}
 		version, err := (&slurm.Client{}).Version(context.Background(), "srun")
 		external := err == nil && transport.HasExternalLauncher(version)
-		words := []string{p.program, "pilot", "--node", "--cpus", strconv.Itoa(s.cpus), "--run", p.run}
-		args := transport.SrunAt(s.names, s.cpus, external, "exec "+shell.Join(words))
+		words := []string{
+			p.program, "pilot", "--node", "--run", p.run, "--cpus", strconv.Itoa(s.node.CPUs),
+			"--mem", strconv.FormatInt(s.node.Mem, 10), "--mem-per-gpu", strconv.FormatInt(s.node.MemPerGPU, 10),
+		}
+		args := transport.SrunAt(s.names, s.node.CPUs, external, "exec "+shell.Join(words))
 		s.work, err = command.StartWork(command.Cmd{
 			Name: "srun", Args: args, Env: transport.SrunEnv(os.Environ()), Stdout: p.out, Stderr: p.complaints,
 		})

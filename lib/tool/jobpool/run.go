@@ -444,7 +444,7 @@ func resumeCommand(args []string, dir string) string {
 		case i == 0:
 			out = append(out, "jobpool", "%s", "--run", strings.ReplaceAll(shell.Quote(dir), "%", "%%"))
 		case a == "--resume", a == "--retry-failed", strings.HasPrefix(a, "--run="):
-		case a == "--run", a == "-r":
+		case a == "--run":
 			skip = true
 		default:
 			out = append(out, strings.ReplaceAll(shell.Quote(a), "%", "%%"))

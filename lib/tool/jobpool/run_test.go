@@ -65,25 +65,27 @@ func (s *step) run(t *testing.T) {
 // A run, and those that continue it.
 func TestRunAndResume(t *testing.T) {
 	alone(t)
-	const tasks = " -k -j2 -r d 'echo {}; exit {}' ::: 0 1 2"
+	const tasks = " -k -j2 --run d 'echo {}; exit {}' ::: 0 1 2"
 	failed := []string{"failed:", "  task 2 on " + machine.Hostname() + " failed with exit status 1: echo 1; exit 1", "  task 3 on " + machine.Hostname() + " failed with exit status 2: echo 2; exit 2"}
 	for _, s := range []step{
-		{args: "-j1 -r d --dry-run 'echo {}; exit {}' ::: 0 1 2", stdout: "echo 0; exit 0\necho 1; exit 1\necho 2; exit 2\n"},
-		{args: "--resume -q -r new 'echo {}' ::: 1", stdout: "1\n"},
+		{args: "-j1 --run d --dry-run 'echo {}; exit {}' ::: 0 1 2", stdout: "echo 0; exit 0\necho 1; exit 1\necho 2; exit 2\n"},
+		{args: "--resume -q --run new 'echo {}' ::: 1", stdout: "1\n"},
 		{args: tasks, code: 1, stdout: "0\n1\n2\n", stderr: append(failed, "1 task succeeded, 2 failed")},
 		{args: tasks, code: 2, stderr: []string{`run directory "` + mustGetwd(t) + `/d" already contains a run`, "hint: resume it with --resume, or choose another with --run"}},
 		{args: "--resume" + tasks, code: 1, stderr: []string{"0 tasks succeeded, 1 done before, 2 failed before"}},
 		{args: "--retry-failed" + tasks, code: 1, stdout: "1\n2\n", stderr: append(failed, "0 tasks succeeded, 2 failed, 1 done before")},
-		{args: "--resume -r d -k 'echo now {}' ::: 0 1 2", code: 2, stderr: []string{
+		{args: "--resume --run d -k 'echo now {}' ::: 0 1 2", code: 2, stderr: []string{
 			`task 1 is now "echo now 0", which is not what was run as task 1`, "hint: the list has changed: use --resume-by text, or --force-resume if the change is intended"}},
-		{args: "--retry-failed --force-resume -q -k -r d 'echo now {}' ::: 0 1 2", stdout: "now 1\nnow 2\n"},
-		{args: "--resume -q -r d 'echo {}; exit {}' ::: 0 1 2", code: 2, stderr: []string{`task 2 is now "echo 1; exit 1", which is not what was run as task 2`}},
-		{args: "--resume --resume-by text -q -r d 'echo now {}' ::: 1 3 2", stdout: "now 3\n"},
-		{args: "-r f 'true' ::: 1", code: 2, stderr: []string{`run directory "` + mustGetwd(t) + `/f": it holds "a" and is not the directory of a run`}},
-		{args: "-r / true ::: 1", code: 2, stderr: []string{`run directory "/": it is the root directory`, "hint: choose a directory that is new, empty, or that of a run"}},
-		{args: "-r '' true ::: 1", code: 2, stderr: []string{"--run: the directory is not named"}},
+		{args: "--retry-failed --force-resume -q -k --run d 'echo now {}' ::: 0 1 2", stdout: "now 1\nnow 2\n"},
+		{args: "--resume -q --run d 'echo {}; exit {}' ::: 0 1 2", code: 2, stderr: []string{`task 2 is now "echo 1; exit 1", which is not what was run as task 2`}},
+		{args: "--run words -q -j1 --quote echo {} | > ; x& ::: 'a b'", stdout: "a b | > ; x&\n"},
+		{args: "-q -r gzip", stdin: "\n \n"},
+		{args: "--resume --resume-by text -q --run d 'echo now {}' ::: 1 3 2", stdout: "now 3\n"},
+		{args: "--run f 'true' ::: 1", code: 2, stderr: []string{`run directory "` + mustGetwd(t) + `/f": it holds "a" and is not the directory of a run`}},
+		{args: "--run / true ::: 1", code: 2, stderr: []string{`run directory "/": it is the root directory`, "hint: choose a directory that is new, empty, or that of a run"}},
+		{args: "--run '' true ::: 1", code: 2, stderr: []string{"--run: the directory is not named"}},
 	} {
-		if strings.HasPrefix(s.args, "-r f") {
+		if strings.HasPrefix(s.args, "--run f") {
 			write(t, "f/a", "")
 		}
 		s.run(t)
@@ -113,20 +115,20 @@ func read(t *testing.T, name string) string {
 func TestOutput(t *testing.T) {
 	alone(t)
 	for _, s := range []step{
-		{args: "-r tag -q -k -j1 --tag 'echo {}; echo err >&2' ::: a b", stdout: "a\ta\nb\tb\n", stderr: []string{}},
-		{args: "-r tagstring -q -k -j1 --tagstring 'x {}' echo ::: a", stdout: "x a\ta\n"},
-		{args: "-q -j1 -o files -r files 'echo {}' ::: a b"},
-		{args: "log -r files 2 1", stdout: "a\nb\n"},
-		{args: "log -r files 3", code: 1, stderr: []string{"no log of task 3: it printed nothing, or did not run"}},
-		{args: "log -r files x", code: 2, stderr: []string{`unknown task "x"`}},
-		{args: "-q -j1 -o merged -r merged echo ::: a b"},
-		{args: "log -r merged", stdout: "a\nb\n"},
-		{args: "-q -j1 -o none -r none echo ::: a b"},
-		{args: "log -r none", code: 1, stderr: []string{`there are no logs in "none"`, "hint: the run must have --output files or merged"}},
-		{args: "-r results -q -j1 --results res 'echo {}' ::: a b"},
-		{args: "-q -j1 --joblog log.tsv -r joblog 'exit {}' ::: 0 3", code: 1},
-		{args: "-r status -q -j1 --status st.json true ::: a b"},
-		{args: "-q -j2 --joblog log.tsv -r joblog2 'exit {}' ::: 0 3", code: 2, stderr: []string{`job log "log.tsv" already contains a run`, "hint: resume it with --resume, or choose another"}},
+		{args: "--run tag -q -k -j1 --tag 'echo {}; echo err >&2' ::: a b", stdout: "a\ta\nb\tb\n", stderr: []string{}},
+		{args: "--run tagstring -q -k -j1 --tagstring 'x {}' echo ::: a", stdout: "x a\ta\n"},
+		{args: "-q -j1 -o files --run files 'echo {}' ::: a b"},
+		{args: "log --run files 2 1", stdout: "a\nb\n"},
+		{args: "log --run files 3", code: 1, stderr: []string{"no log of task 3: it printed nothing, or did not run"}},
+		{args: "log --run files x", code: 2, stderr: []string{`unknown task "x"`}},
+		{args: "-q -j1 -o merged --run merged echo ::: a b"},
+		{args: "log --run merged", stdout: "a\nb\n"},
+		{args: "-q -j1 -o none --run none echo ::: a b"},
+		{args: "log --run none", code: 1, stderr: []string{`there are no logs in "none"`, "hint: the run must have --output files or merged"}},
+		{args: "--run results -q -j1 --results res 'echo {}' ::: a b"},
+		{args: "-q -j1 --joblog log.tsv --run joblog 'exit {}' ::: 0 3", code: 1},
+		{args: "--run status -q -j1 --status st.json true ::: a b"},
+		{args: "-q -j2 --joblog log.tsv --run joblog2 'exit {}' ::: 0 3", code: 2, stderr: []string{`job log "log.tsv" already contains a run`, "hint: resume it with --resume, or choose another"}},
 	} {
 		s.run(t)
 	}
@@ -165,7 +167,7 @@ func TestTasks(t *testing.T) {
 		{args: "-j1 --cpus 16000 echo ::: a", code: 1, stderr: []string{"task 1: no node of the pool is large enough: it needs 16000 CPUs", "  task 1 refused: no node of the pool is large enough: it needs 16000 CPUs: echo a"}},
 		{args: "-q -j1 --mem 1G --gpus 1600 echo ::: a", code: 1, stderr: []string{"task 1: no node of the pool is large enough: it needs 1 CPU, 1600 GPUs, 1G"}},
 		{args: "-q -j1 --node-setup 'echo set >>log' --node-teardown 'echo clear >>log' 'cat log; : {}' ::: a", stdout: "set\n"},
-		{args: "-j1 --node-setup 'exit 5' echo ::: 1", code: 3, stderr: []string{"  1 task (task 1): not started: no node that is large enough took tasks"}},
+		{args: "-j1 --node-setup 'exit 5' echo ::: 1", code: 3, stderr: []string{"  1 task (task 1): not started: all nodes were quarantined"}},
 		{args: "-j1 --probe false echo ::: 1", code: 3, stderr: []string{"node " + machine.Hostname() + ": quarantined: its probe failed with exit status 1", "no node can be used"}},
 		{args: "-q -j1 --resource licence=1 --need licence=1 'echo $JOBPOOL_RESOURCE_LICENCE; : {}' ::: a", stdout: "1\n"},
 		{args: "--resource licence=1 --need licence=2 echo ::: a", code: 1, stderr: []string{"task 1: the pool has 1 licence in all: it needs 1 CPU, 2 licence"}},
@@ -175,7 +177,7 @@ func TestTasks(t *testing.T) {
 		if err := os.MkdirAll("sub", 0o777); err != nil {
 			t.Fatal(err)
 		}
-		s.args = "-r run" + strconv.Itoa(runs()) + " " + s.args
+		s.args = "--run run" + strconv.Itoa(runs()) + " " + s.args
 		s.run(t)
 	}
 	if got := read(t, "log"); got != "set\nclear\n" {
@@ -192,7 +194,7 @@ var runs = func() func() int {
 // Commands for a run, where there is none.
 func TestControlWithoutARun(t *testing.T) {
 	alone(t)
-	ended := step{args: "-q -j1 -r d true ::: a"}
+	ended := step{args: "-q -j1 --run d true ::: a"}
 	ended.run(t)
 	if err := pilot.Save("between", &pilot.Pool{ID: "x", MaxJobs: 1}); err != nil {
 		t.Fatal(err)
@@ -206,7 +208,17 @@ func TestControlWithoutARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", t.TempDir()) // without Slurm
-	for _, command := range []string{"ctl status", "ctl status --watch 1s", "ctl list", "ctl explain 1", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
+	for _, command := range []string{"ctl status", "ctl list", "ctl explain 1"} {
+		for dir, want := range map[string][]string{
+			"none":    {`no run in "none"`, "hint: name its directory with --run, or call this where it was started"},
+			"between": {`no scheduler answers in "between"`, "hint: no job of the run has the scheduler at this time: try again; if squeue shows none, repeat the command with --resume"},
+		} {
+			words := strings.SplitN(command, " ", 3)
+			s := step{args: strings.Join(append(words[:2:2], append([]string{"--run", dir}, words[2:]...)...), " "), code: 3, stderr: want}
+			s.run(t)
+		}
+	}
+	for _, command := range []string{"ctl status --watch 1s", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
 		words := strings.SplitN(command, " ", 3)
 		rest := strings.Join(words[2:], " ")
 		for dir, want := range map[string][]string{
@@ -215,10 +227,10 @@ func TestControlWithoutARun(t *testing.T) {
 			"killed":  {`no scheduler answers in "killed"`, "hint: its run has ended: 0 done, 0 failed or cancelled, 1 without a known end: repeat its command with --resume"},
 			"between": {`no scheduler answers in "between"`, "hint: no job of the run has the scheduler at this time: try again; if squeue shows none, repeat the command with --resume"},
 		} {
-			line := strings.TrimSpace(words[0] + " " + words[1] + " -r " + dir + " " + rest)
+			line := strings.TrimSpace(words[0] + " " + words[1] + " --run " + dir + " " + rest)
 			if words[1] == "nodes" && rest != "" {
 				verb, host, _ := strings.Cut(rest, " ")
-				line = "ctl nodes " + verb + " -r " + dir + " " + host
+				line = "ctl nodes " + verb + " --run " + dir + " " + host
 			}
 			s := step{args: line, code: 3, stderr: want}
 			s.run(t)
@@ -227,11 +239,11 @@ func TestControlWithoutARun(t *testing.T) {
 	for _, s := range []step{
 		{args: "ctl", code: 2, stderr: []string{"a command is missing", "hint: the commands are status, list, explain, add, retry, cancel, drain, nodes, usage"}},
 		{args: "ctl stauts", code: 2, stderr: []string{`unknown command "stauts"`}},
-		{args: "ctl cancel -r d", code: 2, stderr: []string{`cancel: expected tasks, or "all"`}},
-		{args: "ctl explain -r d", code: 2, stderr: []string{"explain: name one task"}},
-		{args: "ctl explain -r d 1 2", code: 2, stderr: []string{`unexpected argument "2"`}},
-		{args: "call -r none true", code: 3, stderr: []string{`no run in "none"`}},
-		{args: "log -r none", code: 1, stderr: []string{`there are no logs in "none"`}},
+		{args: "ctl cancel --run d", code: 2, stderr: []string{`cancel: expected tasks, or "all"`}},
+		{args: "ctl explain --run d", code: 2, stderr: []string{"explain: name one task"}},
+		{args: "ctl explain --run d 1 2", code: 2, stderr: []string{`unexpected argument "2"`}},
+		{args: "call --run none true", code: 3, stderr: []string{`no run in "none"`}},
+		{args: "log --run none", code: 1, stderr: []string{`there are no logs in "none"`}},
 	} {
 		s.run(t)
 	}
@@ -267,30 +279,30 @@ func start(t *testing.T, args ...string) <-chan string {
 // A pool for programs that submit tasks, and what can be asked of it.
 func TestServe(t *testing.T) {
 	alone(t)
-	ended := start(t, "serve", "-j2", "-r", "pool", "-q")
+	ended := start(t, "serve", "-j2", "--run", "pool", "-q")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if code, _, errs := runTool(t, "", "call", "-r", "pool", "true"); code == 0 {
+		if code, _, errs := runTool(t, "", "call", "--run", "pool", "true"); code == 0 {
 			break
 		} else if time.Now().After(end) {
 			t.Fatalf("the pool does not answer: %s", errs)
 		}
 	}
 	for _, s := range []step{
-		{args: "call -r pool 'echo out; exit 7'", code: 7, stdout: "out\n"},
-		{args: "call -r pool --stdin sort -r", stdin: "a\nb\n", stdout: "b\na\n"},
-		{args: "call -r pool 'kill -9 $$'", code: 137},
-		{args: "call -r pool --timeout 0.2 'exec sleep 100'", code: 124, stderr: []string{"task 5 took too long"}},
-		{args: "call -r pool no-such-program x", code: 127, stderr: []string{`task 6: nostart: "no-such-program": program not found`}},
-		{args: "call -r pool -c 99 true", code: 1, stderr: []string{"run: no node of the pool is large enough: it needs 99 CPUs"}},
-		{args: "call -r pool", code: 2, stderr: []string{"the command is missing"}},
-		{args: "ctl add -r pool true", code: 1, stderr: []string{"add: this pool takes its tasks by jobpool call"}},
-		{args: "ctl explain -r pool 1000", code: 1, stderr: []string{"explain: task 1000 is not waiting: it has ended, or was not read yet"}},
-		{args: "ctl cancel -r pool 1000", code: 1, stderr: []string{"cancel: only 0 of the tasks were found"}},
-		{args: "ctl retry -r pool 8", code: 1, stderr: []string{"retry: only 0 of the tasks were found"}},
+		{args: "call --run pool 'echo out; exit 7'", code: 7, stdout: "out\n"},
+		{args: "call --run pool --stdin sort -r", stdin: "a\nb\n", stdout: "b\na\n"},
+		{args: "call --run pool 'kill -9 $$'", code: 137},
+		{args: "call --run pool --timeout 0.2 'exec sleep 100'", code: 124, stderr: []string{"task 5 took too long"}},
+		{args: "call --run pool no-such-program x", code: 127, stderr: []string{`task 6: nostart: "no-such-program": program not found`}},
+		{args: "call --run pool -c 99 true", code: 1, stderr: []string{"run: no node of the pool is large enough: it needs 99 CPUs"}},
+		{args: "call --run pool", code: 2, stderr: []string{"the command is missing"}},
+		{args: "ctl add --run pool true", code: 1, stderr: []string{"add: this pool takes its tasks by jobpool call"}},
+		{args: "ctl explain --run pool 1000", code: 1, stderr: []string{"explain: task 1000 is not waiting: it has ended, or was not read yet"}},
+		{args: "ctl cancel --run pool 1000", code: 1, stderr: []string{"cancel: only 0 of the tasks were found"}},
+		{args: "ctl retry --run pool 8", code: 1, stderr: []string{"retry: only 0 of the tasks were found"}},
 	} {
 		s.run(t)
 	}
-	called := start(t, "call", "-r", "pool", "exec sleep 1000")
+	called := start(t, "call", "--run", "pool", "exec sleep 1000")
 	var st struct {
 		Phase   string `json:"phase"`
 		Done    int    `json:"done"`
@@ -301,7 +313,7 @@ func TestServe(t *testing.T) {
 		} `json:"nodes"`
 	}
 	for end := time.Now().Add(time.Minute); st.Running != 1; time.Sleep(20 * time.Millisecond) {
-		code, out, errs := runTool(t, "", "ctl", "status", "-r", "pool", "--json")
+		code, out, errs := runTool(t, "", "ctl", "status", "--run", "pool", "--json")
 		if err := json.Unmarshal([]byte(out), &st); err != nil || code != 0 || time.Now().After(end) {
 			t.Fatalf("%d, %v, %s%s", code, err, out, errs)
 		}
@@ -314,13 +326,13 @@ func TestServe(t *testing.T) {
 		"status": `^running for .*: 2 done, 4 failed, 0 cancelled, 0 skipped, 1 running, 0 waiting, 0 on hold\n`,
 		"nodes":  `(?m)^` + machine.Hostname() + ` +up +2 +1 +0 +1 +0 +2 +0$`,
 	} {
-		if code, out, errs := runTool(t, "", "ctl", command, "-r", "pool"); code != 0 || errs != "" || !regexp.MustCompile(want).MatchString(out) {
+		if code, out, errs := runTool(t, "", "ctl", command, "--run", "pool"); code != 0 || errs != "" || !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("ctl %s: %d, %s%s, want %s", command, code, out, errs, want)
 		}
 	}
 	for _, s := range []step{
-		{args: "ctl cancel -r pool all", stdout: ""},
-		{args: "ctl drain -r pool", stdout: ""},
+		{args: "ctl cancel --run pool all", stdout: ""},
+		{args: "ctl drain --run pool", stdout: ""},
 	} {
 		s.run(t)
 	}

@@ -39,7 +39,10 @@ type Resources struct {
 // Machine returns what this machine has.
 func Machine() Resources {
 	r := Resources{CPUs: runtime.NumCPU(), GPUs: len(devices()), IDs: nearest()}
-	r.Memory = machine.Memory(os.DirFS("/"), os.Getenv, r.CPUs)
+	r.Memory = machine.Memory(os.DirFS("/"))
+	if job, _ := machine.JobMemory(os.Getenv, "", r.CPUs); job > 0 {
+		r.Memory = min(r.Memory, job)
+	}
 	return r
 }
 
