@@ -318,7 +318,7 @@ func (l *Launcher) factsOf(model, gres string, features []string) *facts {
 	if f == nil {
 		f = &facts{catalogue: l.catalogue}
 		for _, name := range []string{model, gres} {
-			if f.Evidence.Match = l.catalogue.Lookup(name); len(f.Models) > 0 || f.Slice != "" {
+			if f.Match = l.catalogue.Lookup(name); len(f.Models) > 0 || f.Slice != "" {
 				break
 			}
 		}
