@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -283,9 +284,7 @@ func TestSubmitted(t *testing.T) {
 	script := "#!/bin/sh\necho $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES\n"
 	for _, j := range jobs {
 		path := filepath.Join(j.who.dir, "job.sh")
-		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, path, script)
 		out, errs, status := j.who.run(append(append([]string{"sbatch", "--parsable", "--output=%j.out"}, strings.Fields(j.words)...), path)...)
 		if status != 0 {
 			refused++
