@@ -52,8 +52,8 @@ func workerAction(c *cli.Context) error {
 		Processes: func(threads int, handle command.Handler) worker.Processes {
 			return command.NewSpawner(threads, handle)
 		},
-		Busy:    func() (int, int64) { return machine.Runnable(root), machine.Available(root) },
-		Signals: signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
+		Available: func() int64 { return machine.Available(root) },
+		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
 		Clock: machine.Clock, Clear: worker.Clear,
 		Alone: func() bool { return os.Getppid() != supervisor },
 	})
