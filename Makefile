@@ -46,15 +46,18 @@ build: ## build the tools into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos bin/$$tool || exit 1; done
 
+# Without what costs time in each test program: "go vet", which "make test" and "make lint" run over everything, and
+# tables for a debugger.
+QUICK := -vet=off -ldflags=-w
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
 # not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
-SCRIPTFLAGS := -count=1 -p 4 -parallel 4 -timeout 60m
+SCRIPTFLAGS := $(QUICK) -count=1 -p 4 -parallel 4 -timeout 60m
 space := $(subst ,, )
 # The race detector delays the exit of each program by a second, and the tests start many.
 RACE ?= -race
 # Without the race detector: packages that have no goroutines and compute much, and models of one goroutine.
 PURE := $(addprefix ./lib/,advise/forecast pool pool/core)
-UNITS = $(RACE) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(PURE) $(if $(RACE),-- -run 'Model|Interleaving' ./lib/agent)
+UNITS = $(QUICK) $(RACE) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
 GOTEST := env GORACE=atexit_sleep_ms=0 $(GO) run ./testscripts/gotest
 
 test: ## run all tests, and report what this machine cannot run; those that need Slurm use a cluster of their own
@@ -78,7 +81,8 @@ test-bare: ## run all tests in a root of Debian with Go and make and nothing els
 	testscripts/debian/run -b $(RELEASE) env PONOS_TEST_SLURM=no make test
 
 test-dates: ## run the tests that depend on the date
-	$(GOTEST) -short $(DATED) -- $(SCRIPTFLAGS) $(addprefix ./testscripts/,fairshare lfind vast)
+	$(GOTEST) $(QUICK) -short $(DATED) -- $(SCRIPTFLAGS) ./testscripts/fairshare ./testscripts/lfind \
+		-- $(SCRIPTFLAGS) -run 'Normal|Midnight|Clock|Max|Reap|Crash' ./testscripts/vast
 
 # ZONE is that of WHEN and of the tests.
 WHEN ?= +40d

@@ -75,6 +75,12 @@ func main() {
 	os.Exit(app.Main(run))
 }
 
+// meant are the tools that do what a word says.
+var meant = map[string]string{
+	"run": "ponos-submit", "status": "ponos-list", "ls": "ponos-list", "ps": "ponos-list", "logs": "ponos-log", "kill": "ponos-cancel",
+	"init": "ponos-setup --init", "queue": "fairshare jobs", "find": "lfind", "pool": "jobpool",
+}
+
 // resolve returns the tool that is called, and its arguments from its name on; "" if none is.
 func resolve(args []string) (called string, rest []string) {
 	for i, arg := range args[:min(len(args), 2)] {
@@ -98,6 +104,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	unknown := func(tool string) error {
 		hint := `see "ponos --help"`
+		if does := meant[tool]; does != "" {
+			return fault.Hint(fault.Errorf(fault.Usage, "unknown tool %q", tool), "to do that, use "+does)
+		}
 		for _, word := range []string{tool, name + "-" + tool} {
 			if near := app.Nearest(word, names); near != "" {
 				hint = fmt.Sprintf("did you mean %q?", near)
@@ -107,6 +116,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return fault.Hint(fault.Errorf(fault.Usage, "unknown tool %q", tool), hint)
 	}
 	link := filepath.Base(args[0])
+	if len(args) == 2 && args[1] == "help" {
+		args[1] = "--help"
+	}
 	if link != name {
 		args = []string{name} // whatever the options are, it is not known whose
 	}
@@ -117,7 +129,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			case link != name:
 				return unknown(link)
 			case !c.Args().Present():
-				return fault.Hint(fault.Errorf(fault.Usage, "the name of a tool is missing"), `see "ponos --help"`)
+				return fault.Hint(fault.Errorf(fault.Usage, "expected the name of a tool"), `see "ponos --help"`)
 			}
 			return unknown(c.Args().First())
 		},

@@ -9,6 +9,8 @@ complete -c ponos-log -l name -s n -x -a '(__fish_complete_list , "ponos-task wo
 complete -c ponos-log -l since -x -d 'only tasks submitted in the last DURATION, or since a date'
 complete -c ponos-log -l until -x -d 'only tasks submitted more than DURATION ago, or before a date'
 complete -c ponos-log -l follow -s f -d 'print new lines until the tasks have ended'
+complete -c ponos-log -l tail -x -d 'print only the last N lines of each log'
+complete -c ponos-log -l failed -d 'only tasks in the states failed and error'
 complete -c ponos-log -l attempts -d 'also print the logs of earlier attempts'
 complete -c ponos-log -l plain -d 'do not prefix lines with the name of the task'
 complete -c ponos-log -l version -s V -d 'print the version and exit'

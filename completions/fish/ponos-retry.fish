@@ -1,6 +1,6 @@
 # fish completion of ponos-retry, made by completions/generate
 
-complete -c ponos-retry -f
+complete -c ponos-retry -a '(__fish_complete_command)'
 complete -c ponos-retry -l config -s c -r -F -d 'read the configuration FILE (default: $PONOS_CONFIG, ~/.config/ponos/ponos.yaml, /etc/ponos/ponos.yaml)'
 complete -c ponos-retry -l spool -s s -x -a '(__fish_complete_directories)' -d 'use the spool DIR, without a configuration file'
 complete -c ponos-retry -l state -x -a '(__fish_complete_list , "printf %s\\\\n pending running stopping completed failed error stopped unfinished ended unsuccessful")' -d 'only tasks in one of the states STATE[,STATE...]'
@@ -8,6 +8,12 @@ complete -c ponos-retry -l group -s g -x -a '(__fish_complete_list , "ponos-task
 complete -c ponos-retry -l name -s n -x -a '(__fish_complete_list , "ponos-task words tasks 2>/dev/null")' -d 'only tasks with the name TASK, which may be a pattern'
 complete -c ponos-retry -l since -x -d 'only tasks submitted in the last DURATION, or since a date'
 complete -c ponos-retry -l until -x -d 'only tasks submitted more than DURATION ago, or before a date'
+complete -c ponos-retry -l directory -s d -x -a '(__fish_complete_directories)' -d 'run code of DIR, as it is now'
+complete -c ponos-retry -l repository -s r -x -a '(__fish_complete_directories)' -d 'run code of the git repository URL (or path)'
+complete -c ponos-retry -l revision -x -d 'check out REV: a commit, tag or branch (HEAD)'
+complete -c ponos-retry -l dirty -d 'include uncommitted changes'
+complete -c ponos-retry -l find -x -d 'the tasks need REQUEST, in the language of lfind'
+complete -c ponos-retry -l sbatch -x -a 'nodes= time= account= qos= partition= constraint= mem= exclude= mem-per-gpu= cpus-per-task= ntasks-per-node= nodelist= gpus= gpus-per-node= gres= tmp= licenses= exclusive deadline= acctg-freq= batch= bb= begin= cluster-constraint= contiguous core-spec= cores-per-socket= cpu-freq= cpus-per-gpu= delay-boot= dependency= distribution= extra= extra-node-info= gpu-bind= gpu-freq= gpus-per-socket= gpus-per-task= gres-flags= hint= mail-type= mail-user= mcs-label= mem-bind= mem-per-cpu= mincpus= network= nice no-requeue nvmps ntasks= ntasks-per-core= ntasks-per-gpu= ntasks-per-socket= overcommit oversubscribe power= prefer= priority= profile= requeue reservation= segment= signal= sockets-per-node= spread-job stepmgr switches= thread-spec= threads-per-core= time-min= tres-bind= tres-per-task= use-min-nodes wckey=' -d 'submit the jobs with the sbatch option NAME=VALUE, such as mem=8G; repeatable'
 complete -c ponos-retry -l env-file -s e -r -F -d 'set the variables in FILE; they are not kept after a task ends'
 complete -c ponos-retry -l yes -s y -d 'do not ask before submitting more than one task'
 complete -c ponos-retry -l version -s V -d 'print the version and exit'

@@ -139,6 +139,11 @@ func bash(w io.Writer, d app.Description) {
 	line("\t[[ ${#how[@]} -gt 0 ]] || return")
 	line("\t[[ ${how[*]} == *-W* ]] || compopt -o filenames 2>/dev/null")
 	line("\tmapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen \"${how[@]}\" -- \"$word\")")
+	if slices.ContainsFunc(all, func(l level) bool {
+		return slices.ContainsFunc(l.Flags, func(f app.FlagInfo) bool { return continues(f.Words) })
+	}) {
+		line("\t[[ ${COMPREPLY[*]} != *= ]] || compopt -o nospace 2>/dev/null")
+	}
 	line("}")
 	line("")
 	line("complete -F %s %s", name, d.Name)

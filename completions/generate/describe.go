@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // kind is what a value or an argument names, as far as a shell can complete it.
@@ -64,6 +65,26 @@ func kindOf(meta, usage string) kind {
 	return other
 }
 
+// settings are the options of sbatch that a task may set, each with "=" if it takes a value.
+func settings() (words []string) {
+	for _, o := range sbatch.All() {
+		if o.Use&sbatch.ByTask == 0 {
+			continue
+		}
+		word := o.Name
+		if o.Form != sbatch.Flag && !o.Optional {
+			word += "="
+		}
+		words = append(words, word)
+	}
+	return words
+}
+
+// continues reports whether words are the beginnings of values.
+func continues(words []string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, "=") })
+}
+
 // level is a tool or one of its commands, with the names that lead to it.
 type level struct {
 	path []string
@@ -72,6 +93,11 @@ type level struct {
 
 // levels lists a tool and all its commands.
 func levels(d app.Description, path ...string) []level {
+	for i, f := range d.Flags {
+		if f.Value == "NAME=VALUE" && strings.Contains(f.Usage, "sbatch option") {
+			d.Flags[i].Words = settings()
+		}
+	}
 	all := []level{{path, d}}
 	for _, c := range d.Commands {
 		all = append(all, levels(c, append(slices.Clone(path), c.Name)...)...)

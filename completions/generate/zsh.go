@@ -116,6 +116,8 @@ func zshFlag(tool string, f app.FlagInfo) string {
 		switch words := strings.Join(f.Words, " "); {
 		case f.List:
 			spec += "_sequence compadd - " + words
+		case continues(f.Words):
+			spec += " compadd -S \"\" - " + words
 		case words != "":
 			spec += "(" + words + ")"
 		default:

@@ -4,8 +4,8 @@
 // # Face
 //
 // Each package is for all. What is a limit for all others has its place here: only command runs
-// programs, only clock reads the clock of the day, and only app has the standard streams, which tools
-// get as arguments.
+// programs, only clock reads the clock of the day, only web makes HTTP clients, and only app has the standard
+// streams, which tools get as arguments.
 //
 // # Packages
 //
@@ -23,6 +23,7 @@
 //	shell      words quoted for a shell, and command lines that need none
 //	spelling   the nearest name, for "did you mean"
 //	unit       durations and sizes, one grammar for all tools
+//	web        HTTP clients that keep secrets with their host
 //
 // # Files
 //
@@ -47,4 +48,7 @@
 //	    lib/base/unit/unit_test.go:TestPrintThenParse
 //	Control characters of others do not reach a terminal
 //	    lib/base/app/printable_test.go:TestPrintable
+//	    lib/base/app/printable_test.go:TestSanitize
+//	A redirect gets no secret and no body to another place
+//	    lib/base/web/web_test.go:TestRedirects
 package base

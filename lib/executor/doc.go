@@ -1,17 +1,36 @@
-// Package executor is to start, limit, watch and end the command of a task. It has no code of its own.
+// Package executor starts, limits, watches and ends commands on one machine: in this process, with nothing
+// on disk. Nothing else does.
 //
-// So far only the limit of memory is here. Five places start commands themselves: the job script of
-// agent (protocol.sh), agent/runner/local, agent/runner/pack, pool/worker, and the wrapper of
-// market/rented.
+// # A command
+//
+//	Waiting ──Start──► Starting ──────► Running ──End, time limit──► Asked ──grace──► Killed
+//	   ▲                  │                │                           │ SIGTERM        │ SIGKILL, again
+//	   └──cannot start────┘                ├───────End at once, memory─┼───────────────►│ each second
+//	                                       ▼                           ▼                ▼
+//	                                     Ended ◄──────────its process has ended─────────┘
+//
+// The first reason for which a command is ended counts. One that is to end before it runs gets its signal
+// as soon as it does. When its process has ended, what it has left is killed before its owner is told: its
+// process group, and processes elsewhere that have its marks in their environment. An end is no success if
+// there is a reason for it. Signals that reach a command beside the executor are the owner's to know of: the
+// worker of a pool leaves ends open for a moment, and job scripts record that they were asked to end.
+//
+// Time in which this process, and with it the commands, was suspended does not count: see Postpone.
 //
 // # Face
 //
-// A [github.com/ponos-tools/ponos/lib/executor/cgroup] is made for a command, and removed when it has
-// ended. agent/runner/local, agent/runner/pack and pool/worker use it.
+// An [Executor] has commands, on one of two systems. A [Spawner] starts thousands in a second, without a
+// file, a thread or a process more for each, and has the process to itself: pool/worker. [Programs] starts
+// few, beside whatever else the process does, and they may outlive it: agent/runner/pack and
+// agent/runner/local. [Supervise] is the process above one that executes commands, and ends what is left
+// when that is killed.
+//
+// Job scripts (protocol.sh of agent) and the wrapper of market/rented still run commands of their own.
 //
 // # Packages
 //
 //	cgroup     the kernel's limits on memory, where a cgroup is delegated to this process
+//	proc       processes, as the kernel shows them
 //
 // # Files
 //
@@ -19,6 +38,10 @@
 //
 // # Promises, and the tests that hold them
 //
+//	A command is asked before it is killed, is killed if it does not end, and its first reason counts
+//	    lib/executor/life_test.go:TestLife
+//	Nothing is left of an ended command, whatever session it has gone to
+//	    lib/executor/executor_test.go:TestLeft
 //	A command that takes more memory than it may is killed, and nothing beside it
 //	    lib/executor/cgroup/cgroup_test.go:TestKilled
 //	    lib/agent/runner/local/cgroup_test.go:TestMemoryIsLimitedByTheKernel

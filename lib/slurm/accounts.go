@@ -101,8 +101,8 @@ var qosColumns = []column[QOS]{
 	{"preempt", func(c *columns, i int, q *QOS) { q.Preempt = List(c.text(i)) }},
 	{"preemptmode", func(c *columns, i int, q *QOS) { q.PreemptMode = c.text(i) }},
 	{"gracetime", func(c *columns, i int, q *QOS) { q.GraceTime = c.limit(i) }},
-	{"usagefactor", func(c *columns, i int, q *QOS) { q.UsageFactor = c.amount(i) }},
-	{"usagethreshold", func(c *columns, i int, q *QOS) { q.UsageThreshold = c.amount(i) }},
+	{"usagefactor", func(c *columns, i int, q *QOS) { q.UsageFactor = c.float(i) }},
+	{"usagethreshold", func(c *columns, i int, q *QOS) { q.UsageThreshold = c.float(i) }},
 	{"grpjobs", func(c *columns, i int, q *QOS) { q.Grp.Jobs = c.count(i) }},
 	{"grpjobsaccrue", func(c *columns, i int, q *QOS) { q.Grp.JobsAccrue = c.count(i) }},
 	{"grpsubmit", func(c *columns, i int, q *QOS) { q.Grp.Submit = c.count(i) }},
@@ -131,12 +131,14 @@ var qosColumns = []column[QOS]{
 // sacctmgr runs sacctmgr show and parses these columns.
 func sacctmgr[R any](ctx context.Context, c *Client, asked []column[R], what ...string) ([]R, error) {
 	args := append(append([]string{"--noheader", "--parsable", "show"}, what...), "format="+strings.Join(columnNames(asked), ","))
-	return stream(ctx, c, func(r io.Reader) ([]R, error) { return sacctmgrRows(r, what[0], asked) }, "sacctmgr", args...)
+	form := c.barred("sacctmgr show " + what[0])
+	return stream(ctx, c, func(r io.Reader) ([]R, error) { return tableOf(r, form, asked) }, "sacctmgr", args...)
 }
 
-func sacctmgrRows[R any](r io.Reader, what string, asked []column[R]) ([]R, error) {
+// tableOf parses rows into a slice.
+func tableOf[R any](r io.Reader, form layout, asked []column[R]) ([]R, error) {
 	var all []R
-	if err := rows(r, barLayout("sacctmgr show "+what), asked, collect(&all)); err != nil {
+	if err := rows(r, form, asked, collect(&all)); err != nil {
 		return nil, err
 	}
 	return all, nil

@@ -51,16 +51,19 @@ type Usages struct {
 // Usages queries the controller for the usage that counts against the limits of associations
 // and QOS. With PrivateData=usage, Slurm shows only that of the calling user.
 func (c *Client) Usages(ctx context.Context) (Usages, error) {
-	return stream(ctx, c, ParseUsages, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
+	parse := func(r io.Reader) (Usages, error) { return parseUsages(r, c.Odd) }
+	return stream(ctx, c, parse, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
 }
 
 // ParseUsages parses the output of scontrol for Usages. It ignores limits of QOS: those of
 // sacctmgr also apply to users without any job yet.
-func ParseUsages(r io.Reader) (Usages, error) {
+func ParseUsages(r io.Reader) (Usages, error) { return parseUsages(r, nil) }
+
+func parseUsages(r io.Reader, odd func(error)) (Usages, error) {
 	var all Usages
 	scan := newRecordScanner("scontrol show assoc_mgr", r)
 	for begun := false; ; begun = true {
-		line, err := scan.next("")
+		line, err := scan.next("", 0)
 		if errors.Is(err, io.EOF) && begun {
 			return all, nil
 		}
@@ -73,14 +76,22 @@ func ParseUsages(r io.Reader) (Usages, error) {
 		p := counter{scan: scan}
 		switch {
 		case bytes.HasPrefix(line, []byte("ClusterName=")):
-			all.Associations = append(all.Associations, p.association(line))
+			if a := p.association(line); p.err == nil {
+				all.Associations = append(all.Associations, a)
+			}
 		case bytes.HasPrefix(line, []byte("QOS=")):
-			all.QOS = append(all.QOS, p.qos(string(line)))
+			if q := p.qos(string(line)); p.err == nil {
+				all.QOS = append(all.QOS, q)
+			}
 		default:
 			p.check(heading.Match(line), "line", string(line), "a record, nor a heading")
 		}
-		if p.err != nil {
+		switch {
+		case p.err == nil:
+		case odd == nil:
 			return Usages{}, p.err
+		default:
+			odd(p.err)
 		}
 	}
 }

@@ -10,8 +10,12 @@ import (
 	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
-// capturedMark is the end of squeue's rows in the tests.
-const capturedMark = "0123456789abcdef"
+// mark follows each cell in the tests.
+const mark = "|aaaabbbb"
+
+// marked and barred are layouts of commands in the tests.
+func marked(command string) layout { return layout{command: command, mark: mark} }
+func barred(command string) layout { return layout{command: command, mark: "|"} }
 
 // printed returns what the command of a layout printed of a capture in testdata, and the columns: the requested
 // ones that were captured.
@@ -39,9 +43,9 @@ func parsed[R any](t testing.TB, name string, form layout, asked []column[R]) []
 
 func formatArgs(form layout, names []string) []string {
 	if form.command == "squeue" {
-		return []string{squeueFormat(names, capturedMark)}
+		return []string{squeueFormat(names, form.mark)}
 	}
-	return []string{"--parsable", "--delimiter=" + string(form.separator), "--format=" + strings.Join(names, ",")}
+	return form.parsable(names)
 }
 
 func replay(t testing.TB, file, command string, args ...string) string {
@@ -59,18 +63,18 @@ var capturedQueries = []struct {
 	layout
 	columns []string
 }{
-	{"squeue", jobsLayout(capturedMark), columnNames(jobColumns)},
-	{"squeue-own", jobsLayout(capturedMark), columnNames(ownColumns)},
-	{"sacct", endLayout, columnNames(endColumns)},
-	{"sacct-past", endLayout, columnNames(lineColumns)},
-	{"sacct-runs", barLayout("sacct"), columnNames(runColumns)},
-	{"sacct-consumed", endLayout, columnNames(consumedColumns)},
-	{"queue/sacct-usage", barLayout("sacct"), columnNames(usageColumns)},
-	{"queue/sreport", barLayout("sreport"), columnNames(reportColumns)},
-	{"sshare", barLayout("sshare"), columnNames(shareColumns)},
-	{"associations-carol", barLayout("sacctmgr show associations"), columnNames(associationColumns)},
-	{"qos", barLayout("sacctmgr show qos"), columnNames(qosColumns)},
-	{"user", barLayout("sacctmgr show user"), columnNames(userColumns)},
+	{"squeue", marked("squeue"), columnNames(jobColumns)},
+	{"squeue-own", marked("squeue"), columnNames(ownColumns)},
+	{"sacct", marked("sacct"), columnNames(endColumns)},
+	{"sacct-past", marked("sacct"), columnNames(lineColumns)},
+	{"sacct-runs", barred("sacct"), columnNames(runColumns)},
+	{"sacct-consumed", marked("sacct"), columnNames(consumedColumns)},
+	{"queue/sacct-usage", barred("sacct"), columnNames(usageColumns)},
+	{"queue/sreport", barred("sreport"), columnNames(reportColumns)},
+	{"sshare", barred("sshare"), columnNames(shareColumns)},
+	{"associations-carol", barred("sacctmgr show associations"), columnNames(associationColumns)},
+	{"qos", barred("sacctmgr show qos"), columnNames(qosColumns)},
+	{"user", barred("sacctmgr show user"), columnNames(userColumns)},
 }
 
 // TestColumnsAreCaptured: each column of a query is in what a real cluster printed, of one version at least.

@@ -26,6 +26,9 @@ type Client struct {
 	// Env is the environment for the commands, from which environ removes the variables that
 	// change their output; nil: os.Environ().
 	Env []string
+	// Odd is called, perhaps from several goroutines, for each record of a listing that cannot be read or
+	// believed; the listing goes on without it. nil: such a record fails the listing.
+	Odd func(error)
 }
 
 // DefaultTimeout limits each command of Slurm. The commands themselves stop waiting for the

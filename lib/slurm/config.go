@@ -22,7 +22,7 @@ func ParseConfig(r io.Reader) (Config, error) {
 	scan := newRecordScanner("scontrol show config", r)
 	c := Config{}
 	for {
-		line, err := scan.next("")
+		line, err := scan.next("", 0)
 		if errors.Is(err, io.EOF) {
 			break
 		}

@@ -116,10 +116,8 @@ func parseMost(s string) (TRES, bool) {
 // If an id is an element of an array, such as 12_3, other elements of the array may be
 // included.
 func (c *Client) EachConsumed(ctx context.Context, ids []string, p Period, each func(*Consumed) error) error {
-	args := []string{
-		"--noheader", "--parsable", "--delimiter=" + string(endLayout.separator), "--duplicates", "--noconvert",
-		"--format=" + strings.Join(columnNames(consumedColumns), ","),
-	}
+	form := c.marked("sacct")
+	args := append(form.parsable(columnNames(consumedColumns)), "--duplicates", "--noconvert")
 	if len(ids) > 0 {
 		args = append(args, "--allusers", "--jobs="+strings.Join(arraysOf(ids), ","))
 	} else {
@@ -133,14 +131,14 @@ func (c *Client) EachConsumed(ctx context.Context, ids []string, p Period, each 
 			args = append(args, "--accounts="+strings.Join(p.Accounts, ","))
 		}
 	}
-	return c.Stream(ctx, func(r io.Reader) error { return parseConsumed(r, consumedColumns, each) }, "sacct", args...)
+	return c.Stream(ctx, func(r io.Reader) error { return parseConsumed(r, form, consumedColumns, each) }, "sacct", args...)
 }
 
 // parseConsumed parses the output of sacct, in which each job precedes its steps.
-func parseConsumed(r io.Reader, asked []column[consumedRow], each func(*Consumed) error) error {
+func parseConsumed(r io.Reader, form layout, asked []column[consumedRow], each func(*Consumed) error) error {
 	var job *Consumed
 	n := 0
-	err := rows(r, endLayout, asked, func(row *consumedRow) error {
+	err := rows(r, form, asked, func(row *consumedRow) error {
 		n++
 		_, step, isStep := strings.Cut(row.ID, ".")
 		if !isStep {

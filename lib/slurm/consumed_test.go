@@ -8,9 +8,9 @@ import (
 
 func TestParseConsumed(t *testing.T) {
 	inUTC(t)
-	text, asked := printed(t, "22.05.8/sacct-consumed", endLayout, consumedColumns)
+	text, asked := printed(t, "22.05.8/sacct-consumed", marked("sacct"), consumedColumns)
 	byLabel := map[string]Consumed{}
-	if err := parseConsumed(strings.NewReader(text), asked, func(c *Consumed) error { byLabel[c.Label] = *c; return nil }); err != nil || len(byLabel) != 8 {
+	if err := parseConsumed(strings.NewReader(text), marked("sacct"), asked, func(c *Consumed) error { byLabel[c.Label] = *c; return nil }); err != nil || len(byLabel) != 8 {
 		t.Fatalf("%d jobs, %v", len(byLabel), err)
 	}
 	j := byLabel["3"]
@@ -25,12 +25,12 @@ func TestParseConsumed(t *testing.T) {
 	}
 	// A truncated line is an error, and so is a step without its job.
 	for cut := 1; cut < len(text); cut += 1 + len(text)/200 {
-		if text[cut-1] != '\n' && parseConsumed(strings.NewReader(text[:cut]), asked, func(*Consumed) error { return nil }) == nil {
+		if text[cut-1] != '\n' && parseConsumed(strings.NewReader(text[:cut]), marked("sacct"), asked, func(*Consumed) error { return nil }) == nil {
 			t.Errorf("cut at %d: no error", cut)
 		}
 	}
 	_, steps, _ := strings.Cut(text, "\n")
-	if err := parseConsumed(strings.NewReader(steps), asked, func(*Consumed) error { return nil }); err == nil || !strings.Contains(err.Error(), `step "1.batch" does not follow its job`) {
+	if err := parseConsumed(strings.NewReader(steps), marked("sacct"), asked, func(*Consumed) error { return nil }); err == nil || !strings.Contains(err.Error(), `step "1.batch" does not follow its job`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -5,8 +5,11 @@
 // that change the output are removed from the environment. The output is therefore the same for
 // all users, on Slurm 20.11 to 26.05.
 //
-// Unexpected output is an error that names the command and the line; parsers never guess. All
-// failures to get an answer from Slurm are of kind fault.Unavailable.
+// Names, comments and directories of jobs are text of any user. Tables are therefore asked for with a
+// delimiter that is new in each query, and a record of scontrol, which takes none, is not believed if a
+// key that counts comes twice. Unexpected output is an error that names the command and the line;
+// parsers never guess. Where a caller can do without a record (Client.Odd), a broken one costs itself.
+// All failures to get an answer from Slurm are of kind fault.Unavailable.
 //
 // # Face
 //
@@ -25,11 +28,14 @@
 //
 //	The versions of Slurm from 20.11 to 26.05 are read alike
 //	    lib/slurm/versions_test.go:TestVersions
+//	    lib/slurm/hostile_test.go:TestMeaning
 //	A failed or odd listing is an error, never an empty list
 //	    lib/slurm/jobs_test.go:TestOddOutputIsAnError
 //	    lib/slurm/views_test.go:TestCutOff
-//	Names and comments that other users have written forge no row
+//	Texts that other users have written forge nothing, and end no view
 //	    lib/slurm/views_test.go:TestForgedRow
+//	    lib/slurm/hostile_test.go:TestTextsForgeNoJob
+//	    lib/slurm/hostile_test.go:TestOddRowCostsItself
 //	What is said of options is what sbatch does with them
 //	    testscripts/sbatch/sbatch_test.go:TestSlurmTakesOptions
 //	    testscripts/sbatch/sbatch_test.go:TestSlurmAllocates

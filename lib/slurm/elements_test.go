@@ -39,10 +39,10 @@ func TestElements(t *testing.T) {
 // (element 4 was requeued); element 2 of h was cancelled while pending, and so was all of b.
 func TestArrays(t *testing.T) {
 	inUTC(t)
-	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7"} {
+	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7", "26.05.5"} {
 		t.Run(version, func(t *testing.T) {
 			seen := map[string]string{}
-			for _, j := range parsed(t, version+"/squeue-arrays", jobsLayout(capturedMark), ownColumns) {
+			for _, j := range parsed(t, version+"/squeue-arrays", marked("squeue"), ownColumns) {
 				name, _, _ := strings.Cut(strings.TrimPrefix(j.Comment, "PONOS_TASK="), "-")
 				if fmt.Sprint(j.ID) != strings.Split(j.Label, "_")[0] || j.ID != j.ArrayID || j.Submit == 0 {
 					t.Errorf("%+v", j)
@@ -57,8 +57,8 @@ func TestArrays(t *testing.T) {
 				t.Errorf("squeue: %v", seen)
 			}
 
-			ended, asked := printed(t, version+"/sacct-arrays", endLayout, partColumns)
-			account, err := parseAccount(strings.NewReader(ended), asked)
+			ended, asked := printed(t, version+"/sacct-arrays", marked("sacct"), partColumns)
+			account, err := parseAccount(strings.NewReader(ended), marked("sacct"), asked)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestArrays(t *testing.T) {
 				t.Errorf("sacct: %v", seen)
 			}
 
-			past := parsed(t, version+"/sacct-past", endLayout, lineColumns)
+			past := parsed(t, version+"/sacct-past", marked("sacct"), lineColumns)
 			if len(past) < 6 {
 				t.Fatalf("%d records", len(past))
 			}

@@ -43,9 +43,9 @@ func FuzzListings(f *testing.F) {
 	}
 	f.Add([]byte(capturedSprio(f)))
 	for _, text := range []string{
-		"NodeName=a Gres=gpu:4(S:0,1),gpu:b:2 CPUTot=4\n", "|~" + capturedMark + "\n", "0\x1f+\x1f0\x1f\x1f\x1f\x1f0\n", "root||||0.0|0||1.0|||||\n", "alice|physics|\n",
+		"NodeName=a Gres=gpu:4(S:0,1),gpu:b:2 CPUTot=4\n", mark + "\n", strings.ReplaceAll("0|+|0||||0\n", "|", mark), "root||||0.0|0||1.0|||||\n", "alice|physics|\n",
 		"LicenseName=x@y Total=-1 Remote=yes\n", "JobId=1 Nodes=a CPU_IDs=0 Nodes=b Mem=1 GRES=gpu\n",
-		"9_[0-2,5%2]\x1fCANCELLED by 0\x1f0:0\x1f\x1f\x1f\x1fponos-t\x1fsbatch --comment=PONOS_TASK=a,b --array=0-1\x1f\n",
+		strings.ReplaceAll("9_[0-2,5%2]|CANCELLED by 0|0:0||||ponos-t|sbatch --comment=PONOS_TASK=a,b --array=0-1|\n", "|", mark),
 	} {
 		f.Add([]byte(text))
 	}
@@ -63,13 +63,13 @@ func FuzzListings(f *testing.F) {
 				t.Errorf("%+v, %v", p, err)
 			}
 		}
-		qos, err := sacctmgrRows(in(), "qos", qosColumns)
+		qos, err := tableOf(in(), barred("sacctmgr show qos"), qosColumns)
 		for _, q := range qos {
 			if err != nil || q.Name == "" || q.MaxWall.Max < 0 {
 				t.Errorf("%+v, %v", q, err)
 			}
 		}
-		associations, err := sacctmgrRows(in(), "associations", associationColumns)
+		associations, err := tableOf(in(), barred("sacctmgr show associations"), associationColumns)
 		for _, a := range associations {
 			if err != nil || a.Account == "" || a.MaxSubmit.Max < 0 {
 				t.Errorf("%+v, %v", a, err)
@@ -83,7 +83,7 @@ func FuzzListings(f *testing.F) {
 		}); err != nil && !strings.Contains(err.Error(), "sacct") {
 			t.Error(err)
 		}
-		if err := parseConsumed(in(), consumedColumns, func(c *Consumed) error {
+		if err := parseConsumed(in(), marked("sacct"), consumedColumns, func(c *Consumed) error {
 			if c.ID == "" || strings.Contains(c.ID, ".") || c.Elapsed < 0 {
 				t.Errorf("%+v", c)
 			}
@@ -92,7 +92,7 @@ func FuzzListings(f *testing.F) {
 			t.Error(err)
 		}
 		for _, asked := range [][]column[Record]{endColumns, partColumns} {
-			records, err := parseAccount(in(), asked)
+			records, err := parseAccount(in(), marked("sacct"), asked)
 			for id, r := range records {
 				if err != nil || !strings.HasPrefix(r.ID, id) || r.State == "" {
 					t.Errorf("%q: %+v, %v", id, r, err)
@@ -100,12 +100,12 @@ func FuzzListings(f *testing.F) {
 			}
 		}
 		own := 0
-		if err := rows(in(), jobsLayout(capturedMark), ownColumns, func(*Job) error { own++; return nil }); err == nil && own > bytes.Count(text, []byte("\n")) {
+		if err := rows(in(), marked("squeue"), ownColumns, func(*Job) error { own++; return nil }); err == nil && own > bytes.Count(text, []byte("\n")) {
 			t.Errorf("%d jobs", own)
 		}
-		_ = rows(in(), jobsLayout(capturedMark), jobColumns, func(*Job) error { return nil })
+		_ = rows(in(), marked("squeue"), jobColumns, func(*Job) error { return nil })
 		_, _ = parseSprio(in())
-		_, _ = parseShares(in(), shareColumns)
+		_, _ = parseShares(in(), barred("sshare"), shareColumns)
 		_, _ = ParseReservations(in())
 		_, _ = ParseLicenses(in())
 		_, _ = ParseJobDetails(in())
@@ -116,17 +116,17 @@ func FuzzListings(f *testing.F) {
 				t.Errorf("%+v, %v", a, err)
 			}
 		}
-		_, _ = parseReport(in())
+		_, _ = tableOf(in(), barred("sreport"), reportColumns)
 		for _, asked := range [][]column[Record]{pastColumns, lineColumns} {
 			var past []Record
-			err := rows(in(), endLayout, asked, collect(&past))
+			err := rows(in(), marked("sacct"), asked, collect(&past))
 			for _, r := range past {
 				if ids := Elements(r.ID); err == nil && (r.ID == "" || r.State == "" || len(ids) > maxElements) {
 					t.Errorf("%+v, %q", r, ids)
 				}
 			}
 		}
-		_ = rows(in(), barLayout("sacct"), usageColumns, func(*Record) error { return nil })
+		_ = rows(in(), barred("sacct"), usageColumns, func(*Record) error { return nil })
 	})
 }
 

@@ -96,10 +96,6 @@ var (
 	partColumns  = append(slices.Clip(endColumns), pick(recordColumns, "SubmitLine")...)
 )
 
-// endLayout separates with a control character that, unlike bars and newlines, names and
-// comments do not contain.
-var endLayout = layout{"sacct", '\x1f', "\x1f"}
-
 // maxAccount limits the jobs of one query: an argument can have 128 KiB at most.
 const maxAccount = 10000
 
@@ -114,15 +110,15 @@ func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, 
 	if slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(id, "_") }) {
 		asked = partColumns
 	}
-	return stream(ctx, c, func(r io.Reader) (map[string]Record, error) { return parseAccount(r, asked) }, "sacct",
-		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allusers",
-		"--jobs="+strings.Join(arraysOf(ids[:min(len(ids), maxAccount)]), ","), "--format="+strings.Join(columnNames(asked), ","))
+	form := c.marked("sacct")
+	return stream(ctx, c, func(r io.Reader) (map[string]Record, error) { return parseAccount(r, form, asked) }, "sacct",
+		append(form.parsable(columnNames(asked)), "--allusers", "--jobs="+strings.Join(arraysOf(ids[:min(len(ids), maxAccount)]), ","))...)
 }
 
 // parseAccount parses the output of sacct for Account.
-func parseAccount(r io.Reader, asked []column[Record]) (map[string]Record, error) {
+func parseAccount(r io.Reader, form layout, asked []column[Record]) (map[string]Record, error) {
 	records := map[string]Record{}
-	err := rows(r, endLayout, asked, func(row *Record) error {
+	err := rows(r, form, asked, func(row *Record) error {
 		id, step, isStep := strings.Cut(row.ID, ".")
 		if !isStep {
 			for _, id := range Elements(id) {
@@ -153,32 +149,28 @@ func parseAccount(r io.Reader, asked []column[Record]) (map[string]Record, error
 // Starts returns, by raw id, when jobs were submitted, started and ended; for a requeued job,
 // those of its first run that started. Ids beyond the first 10,000 are omitted.
 func (c *Client) Starts(ctx context.Context, ids []string) (map[string]Record, error) {
+	form := c.marked("sacct")
 	read := func(r io.Reader) (map[string]Record, error) {
 		records := map[string]Record{}
-		return records, rows(r, endLayout, startColumns, func(row *Record) error {
+		return records, rows(r, form, startColumns, func(row *Record) error {
 			if before, known := records[row.ID]; !known || before.Submit == row.Submit && before.Start == 0 {
 				records[row.ID] = *row
 			}
 			return nil
 		})
 	}
-	return stream(ctx, c, read, "sacct",
-		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates", "--allusers",
-		"--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","), "--format="+strings.Join(columnNames(startColumns), ","))
+	return stream(ctx, c, read, "sacct", append(form.parsable(columnNames(startColumns)), "--allocations", "--duplicates", "--allusers",
+		"--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","))...)
 }
 
 // Past returns the jobs of a user in accounting since a time, without steps. Pending elements
 // of an array are one record, such as 12_[0-3].
 func (c *Client) Past(ctx context.Context, uid int, since time.Time) ([]Record, error) {
 	ask := func(asked []column[Record]) ([]Record, error) {
-		read := func(r io.Reader) ([]Record, error) {
-			var jobs []Record
-			err := rows(r, endLayout, asked, collect(&jobs))
-			return jobs, err
-		}
-		return stream(ctx, c, read, "sacct",
-			"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--user="+strconv.Itoa(uid),
-			"--starttime="+since.Local().Format(timeLayout), "--format="+strings.Join(columnNames(asked), ","))
+		form := c.marked("sacct")
+		return stream(ctx, c, func(r io.Reader) ([]Record, error) { return tableOf(r, form, asked) }, "sacct",
+			append(form.parsable(columnNames(asked)), "--allocations",
+				"--user="+strconv.Itoa(uid), "--starttime="+since.Local().Format(timeLayout))...)
 	}
 	jobs, err := ask(lineColumns)
 	var e *Error
@@ -194,10 +186,10 @@ const unknownField = "Invalid field requested"
 // EarlierRuns returns the final states of the runs of a job, oldest first: PREEMPTED, REQUEUED,
 // NODE_FAIL.
 func (c *Client) EarlierRuns(ctx context.Context, id string) ([]string, error) {
-	states := pick(recordColumns, "State")
+	states, form := pick(recordColumns, "State"), c.marked("sacct")
 	read := func(r io.Reader) ([]string, error) {
 		var runs []string
-		return runs, rows(r, layout{"sacct", '|', ""}, states, func(r *Record) error {
+		return runs, rows(r, form, states, func(r *Record) error {
 			switch r.State {
 			case "PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING": // this run continues
 			default:
@@ -206,7 +198,7 @@ func (c *Client) EarlierRuns(ctx context.Context, id string) ([]string, error) {
 			return nil
 		})
 	}
-	return stream(ctx, c, read, "sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", "--jobs="+id, "--format=State")
+	return stream(ctx, c, read, "sacct", append(form.parsable(columnNames(states)), "--allocations", "--duplicates", "--jobs="+id)...)
 }
 
 // A Period selects jobs by time, user and account; empty Users or Accounts select all.
@@ -218,11 +210,9 @@ type Period struct {
 // EachRun calls each with the jobs that ran in a period; each run of a requeued job is a row.
 // The row is valid during the call; its End is 0 while the job runs.
 func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error) error {
-	args := []string{
-		"--noheader", "--parsable", "--allocations", "--duplicates", "--noconvert",
-		"--starttime=" + p.Since.Format(timeLayout), "--endtime=" + p.Until.Format(timeLayout),
-		"--format=" + strings.Join(columnNames(usageColumns), ","),
-	}
+	form := c.marked("sacct")
+	args := append(form.parsable(columnNames(usageColumns)), "--allocations", "--duplicates", "--noconvert",
+		"--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout))
 	if len(p.Users) > 0 {
 		args = append(args, "--user="+strings.Join(p.Users, ","))
 	} else {
@@ -231,7 +221,7 @@ func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error
 	if len(p.Accounts) > 0 {
 		args = append(args, "--accounts="+strings.Join(p.Accounts, ","))
 	}
-	return c.Stream(ctx, func(r io.Reader) error { return rows(r, barLayout("sacct"), usageColumns, each) }, "sacct", args...)
+	return c.Stream(ctx, func(r io.Reader) error { return rows(r, form, usageColumns, each) }, "sacct", args...)
 }
 
 // RunFormat is the --format of sacct --parsable for ParseRuns.
@@ -240,20 +230,18 @@ var RunFormat = strings.Join(columnNames(runColumns), ",")
 // EachEnded calls each with the jobs that ended in a period, with their requests. The row is
 // valid during the call.
 func (c *Client) EachEnded(ctx context.Context, p Period, each func(*Record) error) error {
-	return c.Stream(ctx, func(r io.Reader) error { return rows(r, endLayout, runColumns, each) }, "sacct",
-		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates",
-		"--noconvert", "--allusers", "--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout),
-		"--state=COMPLETED,FAILED,TIMEOUT,CANCELLED,OUT_OF_MEMORY", "--format="+RunFormat)
+	form := c.marked("sacct")
+	return c.Stream(ctx, func(r io.Reader) error { return rows(r, form, runColumns, each) }, "sacct",
+		append(form.parsable(columnNames(runColumns)), "--allocations", "--duplicates",
+			"--noconvert", "--allusers", "--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout),
+			"--state=COMPLETED,FAILED,TIMEOUT,CANCELLED,OUT_OF_MEMORY")...)
 }
 
 // ParseRuns parses the output of sacct --noheader --parsable --format=RunFormat without steps,
 // row by row.
 func ParseRuns(r io.Reader, each func(*Record) error) error {
-	return rows(r, barLayout("sacct"), runColumns, each)
+	return rows(r, layout{command: "sacct", mark: "|"}, runColumns, each)
 }
-
-// barLayout is the layout of --parsable.
-func barLayout(command string) layout { return layout{command, '|', "|"} }
 
 // ReportRow is a row of sreport: what a user used in an account, in seconds of a resource. In
 // the total of an account, User is empty.
@@ -282,13 +270,6 @@ func (c *Client) Report(ctx context.Context, p Period, tres string) ([]ReportRow
 	if len(p.Accounts) > 0 {
 		args = append(args, "accounts="+strings.Join(p.Accounts, ","))
 	}
-	return stream(ctx, c, parseReport, "sreport", args...)
-}
-
-func parseReport(r io.Reader) ([]ReportRow, error) {
-	var all []ReportRow
-	if err := rows(r, barLayout("sreport"), reportColumns, collect(&all)); err != nil {
-		return nil, err
-	}
-	return all, nil
+	form := c.barred("sreport")
+	return stream(ctx, c, func(r io.Reader) ([]ReportRow, error) { return tableOf(r, form, reportColumns) }, "sreport", args...)
 }

@@ -3,8 +3,6 @@ package slurm
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"io"
 	"strconv"
 	"strings"
@@ -52,8 +50,7 @@ type Job struct {
 	Comment  string
 }
 
-// jobColumns are the columns of squeue. The last column of a query may be free text with bars
-// and newlines, as a mark ends the row.
+// jobColumns are the columns of squeue.
 var jobColumns = []column[Job]{
 	{"JobID", func(c *columns, i int, j *Job) { j.ID = c.uint(i) }},
 	{"ArrayJobID", func(c *columns, i int, j *Job) { j.ArrayID = c.uint(i) }},
@@ -112,25 +109,18 @@ var ownColumns = append(append([]column[Job]{
 	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(c.recent(i)) }},
 )
 
-// jobsLayout and jobsArgs make squeue end each row with mark. The mark must be unpredictable,
-// as users choose the names of their jobs.
-func jobsLayout(mark string) layout { return layout{"squeue", '|', endOfRecord + mark} }
-
 func jobsArgs(asked []column[Job], mark string, more ...string) []string {
 	return append([]string{"--noheader", "--all", "--local", "--priority", "--noconvert", squeueFormat(columnNames(asked), mark)}, more...)
 }
 
 func squeueFormat(names []string, mark string) string {
-	return "--Format=" + strings.Join(names, ":|,") + ":" + endOfRecord + mark
+	return "--Format=" + strings.Join(names, ":"+mark+",") + ":" + mark
 }
 
 // squeue runs squeue and calls each with its rows as they arrive.
 func (c *Client) squeue(ctx context.Context, asked []column[Job], each func(*Job) error, more ...string) error {
-	b := make([]byte, 8)
-	_, _ = rand.Read(b)
-	mark := hex.EncodeToString(b)
-	parse := func(r io.Reader) error { return rows(r, jobsLayout(mark), asked, each) }
-	return c.Stream(ctx, parse, "squeue", jobsArgs(asked, mark, more...)...)
+	form := c.marked("squeue")
+	return c.Stream(ctx, func(r io.Reader) error { return rows(r, form, asked, each) }, "squeue", jobsArgs(asked, form.mark, more...)...)
 }
 
 // EachJob calls each with the rows of all users. A row is valid during the call. Without

@@ -12,7 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
-var markPattern = regexp.MustCompile(`[0-9a-f]{16}`)
+var markPattern = regexp.MustCompile(`\|[a-p]{8}\b`)
 
 // at returns a local time on the day of the captures of squeue-own and sacct.
 func at(clock string) int64 {
@@ -45,7 +45,7 @@ func TestQueue(t *testing.T) {
 		t.Error(diff)
 	}
 	asked := markPattern.ReplaceAllString(strings.Join(append([]string{a.asked[0].Name}, a.asked[0].Args...), " "), "MARK")
-	if asked != "squeue --noheader --all --local --priority --noconvert --Format=JobArrayID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|~MARK --states=all --user=1000" {
+	if asked != "squeue --noheader --all --local --priority --noconvert --Format=JobArrayID:MARK,State:MARK,Reason:MARK,SubmitTime:MARK,StartTime:MARK,exit_code:MARK,DerivedEC:MARK,RestartCnt:MARK,Comment:MARK --states=all --user=1000" {
 		t.Errorf("asked %s", asked)
 	}
 }
@@ -73,7 +73,8 @@ func TestAccount(t *testing.T) {
 	if f := seven.FirstFailure(); f.Status() != 143 {
 		t.Errorf("the signal of job 7 is not seen: %+v", f)
 	}
-	if want := "--noheader --parsable --delimiter=\x1f --allusers --jobs=1,7 --format=JobID,State,ExitCode,Submit,End,Comment,JobName"; strings.Join(a.asked[0].Args, " ") != want {
+	asked := markPattern.ReplaceAllString(strings.Join(a.asked[0].Args, " "), "MARK")
+	if asked != "--noheader --parsable --delimiter=MARK --format=JobID,State,ExitCode,Submit,End,Comment,JobName --allusers --jobs=1,7" {
 		t.Errorf("asked %q", a.asked[0].Args)
 	}
 }
@@ -82,15 +83,15 @@ func TestAccount(t *testing.T) {
 func TestStepsLostWithTheirNode(t *testing.T) {
 	inUTC(t)
 	var jobs []Job
-	queue := "13|COMPLETED|None|2026-11-23T14:51:23|2026-11-23T14:51:30|0|-2|1|(null)|~" + capturedMark + "\n"
+	queue := strings.ReplaceAll("13|COMPLETED|None|2026-11-23T14:51:23|2026-11-23T14:51:30|0|-2|1|(null)|\n", "|", mark)
 	asked := pick(ownColumns, "JobArrayID", "State", "Reason", "SubmitTime", "StartTime", "exit_code", "DerivedEC", "RestartCnt", "Comment")
-	if err := rows(strings.NewReader(queue), jobsLayout(capturedMark), asked, collect(&jobs)); err != nil || len(jobs) != 1 || jobs[0].Derived != (Exit{}) || jobs[0].Restarts != 1 {
+	if err := rows(strings.NewReader(queue), marked("squeue"), asked, collect(&jobs)); err != nil || len(jobs) != 1 || jobs[0].Derived != (Exit{}) || jobs[0].Restarts != 1 {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 	account := strings.ReplaceAll("17|NODE_FAIL|0:0|2026-11-23T14:54:17|2026-11-23T14:54:20||wrap|\n"+
 		"17.batch|CANCELLED||2026-11-23T14:54:17|2026-11-23T14:54:20||batch|\n"+
-		"17.0|CANCELLED||2026-11-23T14:54:17|2026-11-23T14:54:20||sleep|\n", "|", "\x1f")
-	got, err := parseAccount(strings.NewReader(account), pick(recordColumns, "JobID", "State", "ExitCode", "Submit", "End", "Comment", "JobName"))
+		"17.0|CANCELLED||2026-11-23T14:54:17|2026-11-23T14:54:20||sleep|\n", "|", mark)
+	got, err := parseAccount(strings.NewReader(account), marked("sacct"), pick(recordColumns, "JobID", "State", "ExitCode", "Submit", "End", "Comment", "JobName"))
 	if job := got["17"]; err != nil || job.State != "NODE_FAIL" || job.FirstFailure() != (Exit{}) {
 		t.Errorf("%+v, %v", job, err)
 	}
@@ -99,27 +100,27 @@ func TestStepsLostWithTheirNode(t *testing.T) {
 // Incomplete output, or output in another language, is an error with the line number, never a
 // shorter list of jobs.
 func TestOddOutputIsAnError(t *testing.T) {
-	queue, jobs := printed(t, "22.05.8/squeue-own", jobsLayout(capturedMark), ownColumns)
-	account, ended := printed(t, "22.05.8/sacct", endLayout, endColumns)
+	queue, jobs := printed(t, "22.05.8/squeue-own", marked("squeue"), ownColumns)
+	account, ended := printed(t, "22.05.8/sacct", marked("sacct"), endColumns)
 	for _, tt := range []struct{ name, text, want string }{
 		{"cut", queue[:len(queue)-20], "squeue: line 8 of its output: cut short"},
 		{"words", queue + "slurm_load_jobs error\n", "squeue: line 9"},
 		{"html", "<html>\n", "squeue: line 1"},
-		{"time", strings.Replace(queue, "2026-11-25T22:26:35", "yesterday", 1), `squeue: line 1 of its output: SubmitTime: "yesterday": expected a time`},
-		{"id", strings.Replace(queue, "7|", "x|", 1), `JobArrayID: "x": expected a job id`},
-		{"state", strings.Replace(queue, "|RUNNING|", "|?|", 1), `State: "?": expected a state`},
+		{"time", strings.Replace(queue, "2026-11-25T22:26:35", "yesterday", 1), `squeue: line 1 of its output: "7": SubmitTime: "yesterday": expected a time`},
+		{"id", strings.Replace(queue, "7"+mark, "x"+mark, 1), `JobArrayID: "x": expected a job id`},
+		{"state", strings.Replace(queue, "RUNNING", "?", 1), `State: "?": expected a state`},
 	} {
 		var got []Job
-		if err := rows(strings.NewReader(tt.text), jobsLayout(capturedMark), jobs, collect(&got)); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
+		if err := rows(strings.NewReader(tt.text), marked("squeue"), jobs, collect(&got)); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
 			t.Errorf("%s: %d jobs, %v; want %q", tt.name, len(got), err, tt.want)
 		}
 	}
 	for _, tt := range []struct{ name, text, want string }{
 		{"cut", account[:len(account)-80], "sacct: line"},
-		{"step first", "1.0\x1fCOMPLETED\x1f0:0\x1f\x1f\x1f\x1f\x1f\n", "comes before its job"},
+		{"step first", strings.ReplaceAll("1.0|COMPLETED|0:0|||||\n", "|", mark), "comes before its job"},
 		{"words", "Slurm accounting storage is down\n", "cut short"},
 	} {
-		if jobs, err := parseAccount(strings.NewReader(tt.text), ended); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
+		if jobs, err := parseAccount(strings.NewReader(tt.text), marked("sacct"), ended); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
 			t.Errorf("%s: %d jobs, %v; want %q", tt.name, len(jobs), err, tt.want)
 		}
 	}

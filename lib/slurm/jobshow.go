@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +35,6 @@ type JobDetail struct {
 	Licenses    string        // such as matlab:2
 	GRESPerTask string        // such as gres:gpu:a100:1
 	TimeMin     time.Duration // --time-min; 0: not set
-	Evaluated   int64         // last evaluation by the scheduler, in seconds since 1970; 0: never
 	StdOut      string
 	Comment     string
 }
@@ -48,103 +48,163 @@ func (j *JobDetail) Numbers() []string {
 	return Elements(strconv.FormatUint(j.ArrayID, 10) + "_[" + j.Indices + "]")
 }
 
-// JobDetails returns the details of a job or, for "", of all jobs. A job that the controller
-// does not know has none.
+var detailsArgs = []string{"--all", "--oneliner", "--details", "show", "job"}
+
+// JobDetails returns the details of a job. One that the controller does not know has none.
 func (c *Client) JobDetails(ctx context.Context, job string) ([]JobDetail, error) {
-	args := []string{"--all", "--oneliner", "--details", "show", "job"}
-	if job != "" {
-		args = append(args, job)
-	}
-	details, err := stream(ctx, c, ParseJobDetails, "scontrol", args...)
+	details, err := show(ctx, c, parseJobDetails, append(slices.Clip(detailsArgs), job)...)
 	var e *Error
-	if job != "" && errors.As(err, &e) && e.Says("Invalid job id") {
+	if errors.As(err, &e) && e.Says("Invalid job id") {
 		return nil, nil
 	}
 	return details, err
 }
 
+// maxApart limits the jobs that AllJobDetails asks for one by one.
+const maxApart = 16
+
+// AllJobDetails returns the details of all jobs. A job of which a user has made up a second record, in a name or a
+// comment with newlines, is asked for apart, where only its own text is printed. If there are many of these, the details
+// of the others are left out.
+func (c *Client) AllJobDetails(ctx context.Context) ([]JobDetail, error) {
+	details, err := show(ctx, c, parseJobDetails, detailsArgs...)
+	if err != nil {
+		return nil, err
+	}
+	count := make(map[uint64]int, len(details))
+	for i := range details {
+		count[details[i].ID]++
+	}
+	sure := details[:0]
+	var doubtful []uint64
+	for _, j := range details {
+		if count[j.ID] == 1 {
+			sure = append(sure, j)
+		} else if !slices.Contains(doubtful, j.ID) && len(doubtful) <= maxApart {
+			doubtful = append(doubtful, j.ID)
+		}
+	}
+	for i, id := range doubtful {
+		unsure := parseError("scontrol show job", 1, "job %d: several records", id)
+		if i == maxApart {
+			unsure = parseError("scontrol show job", 1, "job %d and others: several records", id)
+		} else if apart, err := c.JobDetails(ctx, strconv.FormatUint(id, 10)); err != nil {
+			return nil, err
+		} else if apart = slices.DeleteFunc(apart, func(j JobDetail) bool { return j.ID != id }); len(apart) < 2 {
+			sure = append(sure, apart...) // none: there is no such job
+			continue
+		}
+		if c.Odd == nil {
+			return nil, unsure
+		}
+		c.Odd(unsure)
+	}
+	return sure, nil
+}
+
+// A jobKey is a key of a job's record that counts. It comes once: a second one is in the name, the command or another
+// free text.
+type jobKey struct {
+	bit uint
+	set func(s *records, j *JobDetail, key, value []byte)
+}
+
+var jobKeys = func() map[string]jobKey {
+	keys := map[string]jobKey{}
+	add := func(name string, set func(s *records, j *JobDetail, key, value []byte)) {
+		keys[name] = jobKey{uint(len(keys)), set}
+	}
+	word := func(of func(*JobDetail) *string) func(*records, *JobDetail, []byte, []byte) {
+		return func(s *records, j *JobDetail, _, value []byte) { *of(j) = s.word(value) }
+	}
+	add("JobId", func(s *records, j *JobDetail, key, value []byte) { j.ID = uint64(s.number(key, value)) })
+	add("ArrayJobId", func(s *records, j *JobDetail, key, value []byte) { j.ArrayID = uint64(s.number(key, value)) })
+	add("ArrayTaskId", word(func(j *JobDetail) *string { return &j.Indices }))
+	add("UserId", func(s *records, j *JobDetail, key, value []byte) { // alice(1001)
+		_, id, _ := strings.Cut(strings.TrimSuffix(string(value), ")"), "(")
+		n, _ := parseNumber(id)
+		j.UserID = uint32(n)
+	})
+	add("JobState", word(func(j *JobDetail) *string { return &j.State }))
+	add("ExitCode", func(s *records, j *JobDetail, key, value []byte) {
+		var ok bool
+		j.Exit, ok = parseExit(string(value))
+		s.check(ok, key, value, "an exit code")
+	})
+	add("TimeMin", func(s *records, j *JobDetail, key, value []byte) {
+		if limit, ok := parseTimeLimit(string(value)); ok && limit != Unlimited {
+			j.TimeMin = limit
+		}
+	})
+	add("ExcNodeList", word(func(j *JobDetail) *string { return &j.ExcNodes }))
+	add("CoreSpec", func(*records, *JobDetail, []byte, []byte) {})
+	add("MinCPUsNode", func(*records, *JobDetail, []byte, []byte) {})
+	add("OverSubscribe", func(_ *records, j *JobDetail, _, value []byte) { j.WholeNodes = wholeNodes(value) })
+	// Since 26.05, which prints OverSubscribe=NO for any job.
+	add("Exclusive", func(_ *records, j *JobDetail, _, value []byte) { j.WholeNodes = string(value) != "NO" })
+	add("Licenses", word(func(j *JobDetail) *string { return &j.Licenses }))
+	add("TresPerTask", word(func(j *JobDetail) *string { return &j.GRESPerTask }))
+	add("Comment", func(s *records, j *JobDetail, _, value []byte) { j.Comment = s.text(value) })
+	add("StdOut", func(_ *records, j *JobDetail, _, value []byte) { j.StdOut = string(value) })
+	return keys
+}()
+
+func wholeNodes(shared []byte) bool {
+	switch string(shared) {
+	case "NO", "USER", "MCS", "TOPO":
+		return true
+	}
+	return false
+}
+
 // ParseJobDetails parses scontrol -o -d show job.
-func ParseJobDetails(r io.Reader) ([]JobDetail, error) {
-	s := newRecords("job", "JobId", r)
+func ParseJobDetails(r io.Reader) ([]JobDetail, error) { return parseJobDetails(r, nil) }
+
+func parseJobDetails(r io.Reader, odd func(error)) ([]JobDetail, error) {
+	s := newRecords("job", "JobId", r, odd)
 	s.loose = true
 	return readAll(s, func(j *JobDetail) {
+		var seen uint
 		var here *Placement
-		var known struct{ state, exit, share bool }
 		s.fields(func(key, value []byte) bool {
-			switch string(key) {
-			case "JobId":
-				if j.ID == 0 {
-					j.ID = uint64(s.number(key, value))
-				}
-			case "ArrayJobId":
-				j.ArrayID = uint64(s.number(key, value))
-			case "ArrayTaskId":
-				if j.Indices == "" {
-					j.Indices = s.word(value)
-				}
-			case "UserId": // alice(1001)
-				if _, id, ok := strings.Cut(strings.TrimSuffix(string(value), ")"), "("); ok && j.UserID == 0 {
-					n, _ := parseNumber(id)
-					j.UserID = uint32(n)
-				}
-			case "ExcNodeList":
-				j.ExcNodes = s.word(value)
-			case "Licenses":
-				j.Licenses = s.word(value)
-			case "TresPerTask":
-				j.GRESPerTask = s.word(value)
-			case "TimeMin":
-				if limit, ok := parseTimeLimit(orEmpty(string(value))); ok && limit != Unlimited {
-					j.TimeMin = limit
-				}
-			case "LastSchedEval":
-				j.Evaluated, _ = ParseTime(string(value))
-			case "StdOut":
-				j.StdOut = string(value)
-			case "Comment":
-				j.Comment = s.text(value)
-			case "JobState":
-				if !known.state {
-					j.State, known.state = s.text(value), true
-				}
-			case "ExitCode":
-				if !known.exit {
-					j.Exit, known.exit = parseExit(string(value))
-					s.check(known.exit, key, value, "an exit code")
-				}
-			case "OverSubscribe":
-				if !known.share {
-					known.share = true
-					switch string(value) {
-					case "NO", "USER", "MCS", "TOPO":
-						j.WholeNodes = true
-					}
-				}
-			// Each group of nodes has a line with Nodes, CPU_IDs, Mem and GRES.
+			if known, ok := jobKeys[string(key)]; ok {
+				s.check(seen&(1<<known.bit) == 0, key, value, "one "+string(key)+": a text of the job looks like output of Slurm")
+				seen |= 1 << known.bit
+				known.set(s, j, key, value)
+				return s.bad == nil
+			}
+			has := func(name string) bool { return seen&(1<<jobKeys[name].bit) != 0 }
+			if !has("CoreSpec") || has("MinCPUsNode") {
+				return true // its placements are between these
+			}
+			switch string(key) { // each group of nodes has Nodes, CPU_IDs, Mem and GRES
 			case "Nodes":
-				here = &Placement{JobID: j.ID, Nodes: string(value)}
-			case "CPU_IDs":
-				cpus, ok := countIDs(string(value))
-				if here == nil {
-					return true // the name or the command of a job may contain the word
-				}
-				s.check(ok, key, value, "a list of CPUs")
-				here.CPUs = cpus
-				j.Placements = append(j.Placements, *here)
+				j.Placements = append(j.Placements, Placement{JobID: j.ID, Nodes: string(value)})
 				here = &j.Placements[len(j.Placements)-1]
-			case "Mem":
-				if here != nil && here.CPUs > 0 {
-					mem, err := ParseMemory(string(value))
-					s.check(err == nil, key, value, "an amount of memory")
-					here.MemMB = mem
-				}
-			case "GRES":
-				if here != nil && here.CPUs > 0 {
-					here.GPUs, here = gpusIn(string(value)), nil
+			case "CPU_IDs", "Mem", "GRES":
+				if s.check(here != nil, key, value, "Nodes before"); here != nil {
+					s.place(here, key, value)
 				}
 			}
-			return s.err == nil
+			return s.bad == nil
 		})
-		s.check(known.exit && known.state, []byte("JobId"), []byte(strconv.FormatUint(j.ID, 10)), "followed by JobState and ExitCode")
+		s.check(j.ID != 0 && j.State != "" && seen&(1<<jobKeys["ExitCode"].bit) != 0,
+			[]byte("JobId"), []byte(strconv.FormatUint(j.ID, 10)), "a job with JobState and ExitCode")
 	})
+}
+
+// place sets what a job has of a group of nodes.
+func (s *records) place(p *Placement, key, value []byte) {
+	switch string(key) {
+	case "CPU_IDs":
+		n, ok := countIDs(string(value))
+		s.check(ok, key, value, "a list of CPUs")
+		p.CPUs = n
+	case "Mem":
+		mem, err := ParseMemory(string(value))
+		s.check(err == nil, key, value, "an amount of memory")
+		p.MemMB = mem
+	case "GRES":
+		p.GPUs = gpusIn(string(value))
+	}
 }

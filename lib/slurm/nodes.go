@@ -34,12 +34,14 @@ var nodesArgs = []string{"--all", "--oneliner", "--details", "show", "node"}
 
 // Nodes returns all nodes of the cluster.
 func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
-	return stream(ctx, c, ParseNodes, "scontrol", nodesArgs...)
+	return show(ctx, c, parseNodes, nodesArgs...)
 }
 
 // ParseNodes parses scontrol show node, with or without --oneliner and --details.
-func ParseNodes(r io.Reader) ([]Node, error) {
-	s := newRecords("node", "NodeName", r)
+func ParseNodes(r io.Reader) ([]Node, error) { return parseNodes(r, nil) }
+
+func parseNodes(r io.Reader, odd func(error)) ([]Node, error) {
+	s := newRecords("node", "NodeName", r, odd)
 	states := memo[string]{parse: nodeState}
 	gpus := memo[int64]{parse: func(list string) (int64, bool) { return gpusIn(list), true }}
 	return readAll(s, func(n *Node) {
@@ -97,7 +99,7 @@ func ParseNodes(r io.Reader) ([]Node, error) {
 			case "Reason", "Comment", "Extra":
 				return false
 			}
-			return s.err == nil
+			return s.bad == nil
 		})
 		if n.SpecCPUs = min(spec, n.CPUs); effective >= 0 {
 			n.SpecCPUs = max(0, n.CPUs-effective)

@@ -56,12 +56,14 @@ var partitionsArgs = []string{"--all", "--oneliner", "show", "partitions"}
 
 // Partitions returns all partitions, including those hidden from the user.
 func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
-	return stream(ctx, c, ParsePartitions, "scontrol", partitionsArgs...)
+	return show(ctx, c, parsePartitions, partitionsArgs...)
 }
 
 // ParsePartitions parses scontrol show partitions, with or without --oneliner.
-func ParsePartitions(r io.Reader) ([]Partition, error) {
-	s := newRecords("partitions", "PartitionName", r)
+func ParsePartitions(r io.Reader) ([]Partition, error) { return parsePartitions(r, nil) }
+
+func parsePartitions(r io.Reader, odd func(error)) ([]Partition, error) {
+	s := newRecords("partitions", "PartitionName", r, odd)
 	return readAll(s, func(p *Partition) {
 		p.MaxTime = Unlimited
 		s.fields(func(key, value []byte) bool {
@@ -154,7 +156,7 @@ func ParsePartitions(r io.Reader) ([]Partition, error) {
 			case "TRESBillingWeights":
 				p.BillingWeights = s.counts(key, value)
 			}
-			return s.err == nil
+			return s.bad == nil
 		})
 		s.check(p.Name != "" && !strings.Contains(p.Name, ","), []byte("PartitionName"), []byte(p.Name), "the name of a partition")
 	})

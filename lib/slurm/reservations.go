@@ -26,12 +26,14 @@ var reservationsArgs = []string{"--all", "--oneliner", "show", "reservation"}
 
 // Reservations returns all reservations that the user may see.
 func (c *Client) Reservations(ctx context.Context) ([]Reservation, error) {
-	return stream(ctx, c, ParseReservations, "scontrol", reservationsArgs...)
+	return show(ctx, c, parseReservations, reservationsArgs...)
 }
 
 // ParseReservations parses scontrol show reservation.
-func ParseReservations(r io.Reader) ([]Reservation, error) {
-	s := newRecords("reservation", "ReservationName", r)
+func ParseReservations(r io.Reader) ([]Reservation, error) { return parseReservations(r, nil) }
+
+func parseReservations(r io.Reader, odd func(error)) ([]Reservation, error) {
+	s := newRecords("reservation", "ReservationName", r, odd)
 	return readAll(s, func(v *Reservation) {
 		var known struct{ start, end bool }
 		s.fields(func(key, value []byte) bool {
@@ -71,7 +73,7 @@ func ParseReservations(r io.Reader) ([]Reservation, error) {
 			case "Comment":
 				return false
 			}
-			return s.err == nil
+			return s.bad == nil
 		})
 		s.check(v.Name != "", []byte("ReservationName"), nil, "the name of a reservation")
 		complete := known.start && known.end && v.State != ""
@@ -90,12 +92,14 @@ var licensesArgs = []string{"--oneliner", "show", "licenses"}
 
 // Licenses returns the licenses that are configured.
 func (c *Client) Licenses(ctx context.Context) ([]License, error) {
-	return stream(ctx, c, ParseLicenses, "scontrol", licensesArgs...)
+	return show(ctx, c, parseLicenses, licensesArgs...)
 }
 
 // ParseLicenses parses scontrol show licenses.
-func ParseLicenses(r io.Reader) ([]License, error) {
-	s := newRecords("licenses", "LicenseName", r)
+func ParseLicenses(r io.Reader) ([]License, error) { return parseLicenses(r, nil) }
+
+func parseLicenses(r io.Reader, odd func(error)) ([]License, error) {
+	s := newRecords("licenses", "LicenseName", r, odd)
 	return readAll(s, func(l *License) {
 		s.fields(func(key, value []byte) bool {
 			switch string(key) {
@@ -112,7 +116,7 @@ func ParseLicenses(r io.Reader) ([]License, error) {
 			case "Remote":
 				l.Remote = yes(value)
 			}
-			return s.err == nil
+			return s.bad == nil
 		})
 		s.check(l.Name != "", []byte("LicenseName"), nil, "the name of a license")
 	})

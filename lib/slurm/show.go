@@ -2,6 +2,8 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -9,7 +11,8 @@ import (
 )
 
 // records splits the output of "scontrol show", one-line or multi-line, into records. Every
-// record starts with the key first at the beginning of a line.
+// record starts with the key first at the beginning of a line. scontrol prints free text between its keys, and marks
+// no ends: a record in which a key that counts comes twice is not believed.
 type records struct {
 	*values
 	scan  *recordScanner
@@ -21,22 +24,24 @@ type records struct {
 	line   []byte // first line of the next record, if ahead
 	ahead  bool
 	record []byte
-	at     int // line number of the record
-	err    error
+	at     int   // line number of the record
+	err    error // of the listing
+	bad    error // of the record
+	odd    func(error)
 }
 
-func newRecords(what, first string, r io.Reader) *records {
-	return &records{values: newValues(), scan: newRecordScanner("scontrol show "+what, r), first: []byte(first + "=")}
+func newRecords(what, first string, r io.Reader, odd func(error)) *records {
+	return &records{values: newValues(), scan: newRecordScanner("scontrol show "+what, r), first: []byte(first + "="), odd: odd}
 }
 
 // next reads the next record and reports whether there is one.
 func (s *records) next() bool {
-	s.record = s.record[:0]
+	s.record, s.bad = s.record[:0], nil
 	for s.err == nil {
 		if s.ahead {
 			s.record, s.at, s.ahead = append(s.record, s.line...), s.scan.line, false
 		}
-		line, err := s.scan.next("")
+		line, err := s.scan.next("", 0)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -89,15 +94,15 @@ func fields(record []byte, each func(key, value []byte) bool) {
 
 // check records an error if a value is not as expected.
 func (s *records) check(ok bool, key, value []byte, want string) {
-	if !ok && s.err == nil {
+	if !ok && s.bad == nil {
 		name, _, _ := strings.Cut(strings.TrimPrefix(string(clip(s.record)), string(s.first)), " ")
-		s.err = parseError(s.scan.command, s.at, "%s%.60s: %s=%q: expected %s", s.first, strings.TrimSpace(name), key, clip(value), want)
+		s.bad = parseError(s.scan.command, s.at, "%s%.60s: %s=%q: expected %s", s.first, strings.TrimSpace(name), key, clip(value), want)
 	}
 }
 
-// number parses a whole number; an empty value is 0.
+// number parses a whole number; one that is not known is 0.
 func (s *records) number(key, value []byte) int64 {
-	if none(string(value)) {
+	if noNumber(string(value)) {
 		return 0
 	}
 	n, ok := parseNumber(string(value))
@@ -129,16 +134,32 @@ func (s *records) counts(key, value []byte) TRES {
 	return t
 }
 
-// readAll parses all records.
+// show runs scontrol and parses what it shows.
+func show[R any](ctx context.Context, c *Client, parse func(io.Reader, func(error)) ([]R, error), args ...string) ([]R, error) {
+	return stream(ctx, c, func(r io.Reader) ([]R, error) { return parse(r, c.Odd) }, "scontrol", args...)
+}
+
+// readAll parses all records. One that cannot be read or believed costs itself, or the listing if that has to be whole.
 func readAll[R any](s *records, read func(*R)) ([]R, error) {
 	var all []R
+	var first error
 	for s.next() {
 		var record R
-		read(&record)
-		all = append(all, record)
+		if read(&record); s.bad == nil {
+			all = append(all, record)
+			continue
+		}
+		if s.odd == nil {
+			return nil, s.bad
+		}
+		first = cmp.Or(first, s.bad)
+		s.odd(s.bad)
 	}
-	if s.err != nil {
+	switch {
+	case s.err != nil:
 		return nil, s.err
+	case len(all) == 0 && first != nil: // nothing is understood
+		return nil, first
 	}
 	return all, nil
 }

@@ -36,18 +36,24 @@ var sprioColumns = []string{
 	"qos", "weighted qos", "site", "nice", "tres", "weighted tres",
 }
 
-const sprioFormat = "%i|%r|%u|%Y|%a|%A|%b|%B|%f|%F|%j|%J|%p|%P|%q|%Q|%S|%N|%t|%T" + endOfRecord
-
-var sprioLayout = layout{"sprio", '|', endOfRecord}
+// sprioFormat has the letters of these columns.
+func sprioFormat(mark string) string {
+	var format strings.Builder
+	for _, letter := range "iruYaAbBfFjJpPqQSNtT" {
+		format.WriteString("%" + string(letter) + mark)
+	}
+	return "--format=" + format.String()
+}
 
 // EachFactors calls each with the rows of sprio. The row is valid during the call.
 func (c *Client) EachFactors(ctx context.Context, each func(*Factors) error) error {
-	return c.Stream(ctx, func(r io.Reader) error { return scanSprio(r, each) },
-		"sprio", "--noheader", "--local", "--format="+sprioFormat)
+	form := c.marked("sprio")
+	return c.Stream(ctx, func(r io.Reader) error { return scanSprio(r, form, each) },
+		"sprio", "--noheader", "--local", sprioFormat(form.mark))
 }
 
-func scanSprio(r io.Reader, each func(*Factors) error) error {
-	c := newColumns(r, sprioLayout, sprioColumns)
+func scanSprio(r io.Reader, form layout, each func(*Factors) error) error {
+	c := newColumns(r, form, sprioColumns)
 	// Many jobs have the same request.
 	lists := memo[[]TRESFactor]{parse: parseTRESFactors}
 	var both []byte
@@ -64,9 +70,7 @@ func scanSprio(r io.Reader, each func(*Factors) error) error {
 			Age: pair(4), Assoc: pair(6), FairShare: pair(8), JobSize: pair(10), PartitionFactor: pair(12), QOS: pair(14),
 			Site: c.float(16), Nice: c.float(17), TRES: tres(),
 		}
-		if c.err == nil {
-			c.err = each(&f)
-		}
+		c.done(func() error { return each(&f) })
 	}
 	return c.err
 }
@@ -89,6 +93,9 @@ func eachFactor(list string, each func(string, float64)) bool {
 	for item := range strings.SplitSeq(list, ",") {
 		name, value, _ := strings.Cut(item, "=")
 		v, ok := parseFloat([]byte(value))
+		if name != "" && value != "" && noNumber(value) {
+			continue
+		}
 		if !ok || name == "" {
 			return false
 		}

@@ -39,14 +39,14 @@ var shareColumns = []column[Share]{
 	{"Partition", func(c *columns, i int, s *Share) { s.Partition = c.word(i) }},
 	{"RawShares", func(c *columns, i int, s *Share) {
 		if s.Parent = string(c.cells[i]) == "parent"; !s.Parent {
-			s.RawShares = c.amount(i)
+			s.RawShares = c.float(i)
 		}
 	}},
-	{"NormShares", func(c *columns, i int, s *Share) { s.NormShares = c.amount(i) }},
-	{"RawUsage", func(c *columns, i int, s *Share) { s.RawUsage = c.amount(i) }},
-	{"NormUsage", func(c *columns, i int, s *Share) { s.NormUsage = c.amount(i) }},
-	{"EffectvUsage", func(c *columns, i int, s *Share) { s.EffectiveUsage = c.amount(i) }},
-	{"FairShare", func(c *columns, i int, s *Share) { s.FairShare, s.HasFactor = c.amount(i), len(c.cells[i]) > 0 }},
+	{"NormShares", func(c *columns, i int, s *Share) { s.NormShares = c.float(i) }},
+	{"RawUsage", func(c *columns, i int, s *Share) { s.RawUsage = c.float(i) }},
+	{"NormUsage", func(c *columns, i int, s *Share) { s.NormUsage = c.float(i) }},
+	{"EffectvUsage", func(c *columns, i int, s *Share) { s.EffectiveUsage = c.float(i) }},
+	{"FairShare", func(c *columns, i int, s *Share) { s.FairShare, s.HasFactor = c.float(i), len(c.cells[i]) > 0 }},
 	{"LevelFS", func(c *columns, i int, s *Share) { s.LevelFS, s.HasLevelFS = c.level(i), len(c.cells[i]) > 0 }},
 	{"GrpTRESMins", func(c *columns, i int, s *Share) { s.GrpTRESMins = c.text(i) }},
 	{"TRESRunMins", func(c *columns, i int, s *Share) { s.TRESRunMins = c.text(i) }},
@@ -54,13 +54,14 @@ var shareColumns = []column[Share]{
 
 // Shares returns the tree of associations, in sshare's order.
 func (c *Client) Shares(ctx context.Context) ([]Share, error) {
-	return stream(ctx, c, func(r io.Reader) ([]Share, error) { return parseShares(r, shareColumns) }, "sshare",
+	form := c.barred("sshare")
+	return stream(ctx, c, func(r io.Reader) ([]Share, error) { return parseShares(r, form, shareColumns) }, "sshare",
 		"--noheader", "--parsable", "--all", "--format="+strings.Join(columnNames(shareColumns), ","))
 }
 
-func parseShares(r io.Reader, asked []column[Share]) ([]Share, error) {
+func parseShares(r io.Reader, form layout, asked []column[Share]) ([]Share, error) {
 	var tree []Share
-	err := rows(r, barLayout("sshare"), asked, func(s *Share) error {
+	err := rows(r, form, asked, func(s *Share) error {
 		if above := len(tree) - 1; above < 0 && s.Depth != 0 || above >= 0 && s.Depth > tree[above].Depth+1 {
 			return parseError("sshare", len(tree)+1, "Account %q is not below the account of the row before", s.Account)
 		}

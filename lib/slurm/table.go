@@ -3,6 +3,8 @@ package slurm
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +17,6 @@ import (
 
 // maxRecord limits the bytes of one record; the node list of a job can be long.
 const maxRecord = 4 << 20
-
-// endOfRecord ends every record, so that a truncated last column is detected.
-const endOfRecord = "|~"
 
 // recordScanner reads records and splits them into columns.
 type recordScanner struct {
@@ -35,17 +34,17 @@ func (s *recordScanner) fail(format string, args ...any) error {
 	return parseError(s.command, s.line, format, args...)
 }
 
-// next returns the next record without its end, valid until the next call. A record ends with
-// end and a newline, and may contain newlines.
-func (s *recordScanner) next(end string) ([]byte, error) {
+// next returns the next record without its end, valid until the next call. A record has at least count marks, and ends
+// with one and a newline; it may contain newlines, also behind a mark: at the beginning of a name.
+func (s *recordScanner) next(mark string, count int) ([]byte, error) {
 	s.buf = s.buf[:0]
 	for {
 		part, err := s.lines.ReadSlice('\n')
 		if len(part) > 0 && !errors.Is(err, bufio.ErrBufferFull) {
 			s.line++
 		}
-		if len(s.buf) == 0 && err == nil && hasEnd(part, end) {
-			return part[:len(part)-1-len(end)], nil
+		if len(s.buf) == 0 && err == nil && hasEnd(part, mark, count) {
+			return part[:len(part)-1-len(mark)], nil
 		}
 		if len(s.buf)+len(part) > maxRecord {
 			return nil, s.fail("longer than %d bytes", maxRecord)
@@ -59,15 +58,16 @@ func (s *recordScanner) next(end string) ([]byte, error) {
 			return nil, s.fail("cut short: %q", clip(s.buf))
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", s.command, err)
-		case hasEnd(s.buf, end):
-			return s.buf[:len(s.buf)-1-len(end)], nil
+		case hasEnd(s.buf, mark, count):
+			return s.buf[:len(s.buf)-1-len(mark)], nil
 		}
 	}
 }
 
-func hasEnd(line []byte, end string) bool {
+func hasEnd(line []byte, mark string, count int) bool {
 	n := len(line) - 1
-	return n >= len(end) && line[n] == '\n' && string(line[n-len(end):n]) == end
+	return n >= len(mark) && line[n] == '\n' && string(line[n-len(mark):n]) == mark &&
+		(count <= 1 || bytes.Count(line, []byte(mark)) >= count)
 }
 
 func clip(b []byte) []byte {
@@ -77,32 +77,46 @@ func clip(b []byte) []byte {
 	return b
 }
 
-// cut splits a record into columns; the last one may contain separators.
-func (s *recordScanner) cut(record []byte, separator byte, columns [][]byte) error {
-	for i := range len(columns) - 1 {
-		field, rest, found := bytes.Cut(record, []byte{separator})
-		if !found {
-			return s.fail("%d columns instead of %d: %q", i+1, len(columns), clip(record))
-		}
-		columns[i], record = field, rest
-	}
-	columns[len(columns)-1] = record
-	return nil
-}
-
-// A layout is the format of the rows that a command prints.
+// A layout is the format of the rows that a command prints: after each cell comes the mark, and after
+// the last mark a newline.
 type layout struct {
-	command   string
-	separator byte
-	end       string // of a row, before the newline
+	command, mark string
+	// odd is called for a row that cannot be read, which is left out; nil: such a row is an error.
+	odd func(error)
 }
 
-// columns parses the columns of one row after the other, and keeps the first error.
+// marked is a layout whose mark nobody can have written into a name, a comment or a directory, as it is new
+// in each query. Rows and columns end where the command ends them, whatever text they hold.
+func (c *Client) marked(command string) layout { return layout{command, newMark(), c.Odd} }
+
+// barred is the layout of --parsable of a command that takes no other delimiter. What it lists is written by
+// administrators.
+func (c *Client) barred(command string) layout { return layout{command, "|", c.Odd} }
+
+// newMark returns a bar and letters: neither a digit nor a comma, which mean something in formats of squeue.
+func newMark() string {
+	b := make([]byte, 8)
+	_, _ = rand.Read(b)
+	for i := range b {
+		b[i] = 'a' + b[i]&15
+	}
+	return "|" + string(b)
+}
+
+// parsable are the arguments with which a command of accounting prints columns in this layout.
+func (l layout) parsable(names []string) []string {
+	return []string{"--noheader", "--parsable", "--delimiter=" + l.mark, "--format=" + strings.Join(names, ",")}
+}
+
+// columns parses the columns of one row after the other.
 type columns struct {
 	*values
 	layout
 	scan  *recordScanner
-	err   error
+	err   error // of the listing
+	bad   error // of the current row
+	first error // of the first row that could not be read
+	good  bool  // a row could be read
 	names []string
 	cells [][]byte // of the current row
 	last  []string // the last text of each column, for recent
@@ -120,15 +134,53 @@ func (c *columns) next() bool {
 	if c.err != nil {
 		return false
 	}
-	record, err := c.scan.next(c.end)
+	record, err := c.scan.next(c.mark, len(c.cells))
 	if errors.Is(err, io.EOF) {
+		if !c.good {
+			c.err = c.first // a listing of which nothing is understood
+		}
 		return false
 	}
+	c.err, c.bad = err, nil
 	if err == nil {
-		err = c.scan.cut(record, c.separator, c.cells)
+		c.cut(record)
 	}
-	c.err = err
 	return err == nil
+}
+
+// cut splits a row into its cells; where the mark is a bar, the last one may contain more of them.
+func (c *columns) cut(record []byte) {
+	clear(c.cells)
+	for i := range len(c.cells) - 1 {
+		cell, rest, found := bytes.Cut(record, []byte(c.mark))
+		c.cells[i], record = cell, rest
+		if !found {
+			c.bad = c.scan.fail("%d columns instead of %d: %q", i+1, len(c.cells), clip(cell))
+			return
+		}
+	}
+	c.cells[len(c.cells)-1] = record
+	if len(c.mark) > 1 && bytes.Contains(record, []byte(c.mark)) {
+		c.bad = c.scan.fail("%q: more than %d columns", clip(c.cells[0]), len(c.cells))
+	}
+}
+
+// done ends a row: one that could not be read costs this row, or the listing if it has to be whole.
+func (c *columns) done(each func() error) {
+	if c.bad == nil {
+		err := each()
+		if failure, ok := FailureOf(err); !ok || failure != Unreadable {
+			c.good, c.err = true, err
+			return
+		}
+		c.bad = err // a row that does not fit to those before it
+	}
+	if c.odd == nil {
+		c.err = c.bad
+		return
+	}
+	c.first = cmp.Or(c.first, c.bad)
+	c.odd(c.bad)
 }
 
 // A column is a column that a command can print, and sets a field of a record from it.
@@ -143,12 +195,10 @@ func rows[R any](r io.Reader, form layout, asked []column[R], each func(*R) erro
 	c := newColumns(r, form, columnNames(asked))
 	for c.next() {
 		var record R
-		for i := range asked {
+		for i := 0; i < len(asked) && c.bad == nil; i++ {
 			asked[i].set(c, i, &record)
 		}
-		if c.err == nil {
-			c.err = each(&record)
-		}
+		c.done(func() error { return each(&record) })
 	}
 	return c.err
 }
@@ -180,8 +230,8 @@ func collect[R any](into *[]R) func(*R) error {
 
 // check records an error if a cell is not as expected.
 func (c *columns) check(ok bool, i int, want string) {
-	if !ok && c.err == nil {
-		c.err = c.scan.fail("%s: %q: expected %s", c.names[i], clip(c.cells[i]), want)
+	if !ok && c.bad == nil {
+		c.bad = c.scan.fail("%q: %s: %q: expected %s", clip(c.cells[0]), c.names[i], clip(c.cells[i]), want)
 	}
 }
 
@@ -203,7 +253,11 @@ func (c *columns) int(i int) int64 {
 	return n
 }
 
+// float parses a decimal number; one that is not known is 0.
 func (c *columns) float(i int) float64 {
+	if noNumber(string(c.cells[i])) {
+		return 0
+	}
 	f, ok := parseFloat(c.cells[i])
 	c.check(ok, i, "a number")
 	return f
@@ -272,7 +326,7 @@ func (c *columns) state(i int) string {
 
 // optional parses a number; a missing one is 0.
 func (c *columns) optional(i int) uint64 {
-	if none(string(c.cells[i])) {
+	if noNumber(string(c.cells[i])) {
 		return 0
 	}
 	return c.uint(i)
@@ -315,18 +369,10 @@ func (c *columns) wall(i int) Limit[time.Duration] {
 	return d
 }
 
-// amount parses a decimal number; a missing one is 0.
-func (c *columns) amount(i int) float64 {
-	if none(string(c.cells[i])) {
-		return 0
-	}
-	return c.float(i)
-}
-
 // level parses a number that may be infinite.
 func (c *columns) level(i int) float64 {
 	if string(c.cells[i]) == "inf" {
 		return math.Inf(1)
 	}
-	return c.amount(i)
+	return c.float(i)
 }

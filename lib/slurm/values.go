@@ -19,6 +19,16 @@ func none(value string) bool {
 	return false
 }
 
+// noNumber reports whether a value is one of Slurm's words for a number that is not known. Versions before
+// 21.08 print -nan for a factor without weight.
+func noNumber(value string) bool {
+	switch value {
+	case "INVALID", "Unknown", "nan", "-nan", "NaN":
+		return true
+	}
+	return none(value)
+}
+
 // orEmpty replaces Slurm's words for an unset value by "".
 func orEmpty(value string) string {
 	if none(value) {
@@ -84,7 +94,7 @@ func parseNumber(s string) (int64, bool) {
 // parseCount parses a limit of a count: a number, UNLIMITED or a word for an unset value.
 func parseCount(s string) (Limit[int64], bool) {
 	switch {
-	case none(s), strings.EqualFold(s, "UNLIMITED"), s == "INFINITE", s == "-1":
+	case noNumber(s), strings.EqualFold(s, "UNLIMITED"), s == "INFINITE", s == "-1":
 		return Limit[int64]{}, true
 	}
 	n, ok := parseNumber(s)
@@ -140,7 +150,7 @@ func ParseDuration(s string) (time.Duration, error) {
 
 // parseTimeLimit is ParseDuration for Slurm's output: its words for an unset limit are 0.
 func parseTimeLimit(s string) (time.Duration, bool) {
-	if none(s) || s == "Partition_Limit" {
+	if noNumber(s) || s == "Partition_Limit" {
 		return 0, true
 	}
 	d, err := ParseDuration(s)
@@ -255,6 +265,9 @@ func parseTRES(s string) (TRES, bool) {
 		bare := 1.0
 		if name == "mem" {
 			bare = 1 << 20
+		}
+		if noNumber(value) && value != "" {
+			continue
 		}
 		n, ok := parseScaled(value, bare)
 		if !ok {

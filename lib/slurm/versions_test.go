@@ -12,16 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestVersions parses the output of other versions of Slurm about the same cluster and jobs.
-// Ids and times differ; the parsed result must not.
+// TestVersions parses the output of versions of Slurm about the same cluster and jobs, which testscripts/cluster/capture
+// makes. Ids and times differ; the parsed result must not.
 func TestVersions(t *testing.T) {
 	inUTC(t)
-	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7"} {
+	for _, version := range []string{"20.11.4", "21.08.8-2", "22.05.8", "23.11.10", "24.11.5", "25.11.7", "26.05.5"} {
 		t.Run(version, func(t *testing.T) {
 			open := func(name string) *os.File { return openTestdata(t, filepath.Join(version, name)) }
 
 			// Some captures have raw ids.
-			queue := parsed(t, version+"/squeue-own", jobsLayout(capturedMark), append(pick(jobColumns, "JobID"), ownColumns...))
+			queue := parsed(t, version+"/squeue-own", marked("squeue"), append(pick(jobColumns, "JobID"), ownColumns...))
 			if len(queue) != 8 {
 				t.Fatalf("%d own jobs", len(queue))
 			}
@@ -43,7 +43,7 @@ func TestVersions(t *testing.T) {
 				t.Errorf("own jobs: %s", diff)
 			}
 
-			jobs := parsed(t, version+"/squeue", jobsLayout(capturedMark), jobColumns)
+			jobs := parsed(t, version+"/squeue", marked("squeue"), jobColumns)
 			if len(jobs) != 3 {
 				t.Fatalf("jobs: %+v", jobs)
 			}
@@ -66,8 +66,8 @@ func TestVersions(t *testing.T) {
 				}
 			}
 
-			ended, asked := printed(t, version+"/sacct", endLayout, append(pick(recordColumns, "JobIDRaw"), endColumns...))
-			account, err := parseAccount(strings.NewReader(ended), asked)
+			ended, asked := printed(t, version+"/sacct", marked("sacct"), append(pick(recordColumns, "JobIDRaw"), endColumns...))
+			account, err := parseAccount(strings.NewReader(ended), marked("sacct"), asked)
 			elements := 1 // of a pending array, with raw ids
 			if asked[0].name == "JobID" {
 				elements = 3
@@ -174,7 +174,7 @@ func TestVersions(t *testing.T) {
 				t.Error("ParseJobDetails: no job has the comment of its task")
 			}
 
-			qos := parsed(t, version+"/qos", barLayout("sacctmgr show qos"), qosColumns)
+			qos := parsed(t, version+"/qos", barred("sacctmgr show qos"), qosColumns)
 			if len(qos) != 5 {
 				t.Fatalf("QoS: %+v", qos)
 			}
@@ -192,7 +192,7 @@ func TestVersions(t *testing.T) {
 				t.Error(diff)
 			}
 
-			mine := parsed(t, version+"/associations-carol", barLayout("sacctmgr show associations"), associationColumns)
+			mine := parsed(t, version+"/associations-carol", barred("sacctmgr show associations"), associationColumns)
 			if len(mine) != 1 {
 				t.Fatalf("associations of carol: %+v", mine)
 			}
@@ -205,7 +205,7 @@ func TestVersions(t *testing.T) {
 			if diff := cmp.Diff(carol, mine[0]); diff != "" {
 				t.Error(diff)
 			}
-			accounts := parsed(t, version+"/associations-accounts", barLayout("sacctmgr show associations"), associationColumns)
+			accounts := parsed(t, version+"/associations-accounts", barred("sacctmgr show associations"), associationColumns)
 			if len(accounts) != 4 {
 				t.Fatalf("associations of accounts: %+v", accounts)
 			}
@@ -213,8 +213,8 @@ func TestVersions(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 
-			tree, columns := printed(t, version+"/sshare", barLayout("sshare"), shareColumns)
-			shares, err := parseShares(strings.NewReader(tree), columns)
+			tree, columns := printed(t, version+"/sshare", barred("sshare"), shareColumns)
+			shares, err := parseShares(strings.NewReader(tree), barred("sshare"), columns)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,51 +225,6 @@ func TestVersions(t *testing.T) {
 			config, err := ParseConfig(open("config.txt"))
 			if err != nil || config.Get("ClusterName") != "testbed" || config.Get("EnforcePartLimits") != "ALL" || config.Get("SLURM_VERSION") != version {
 				t.Errorf("ParseConfig: %+v, %v", config, err)
-			}
-		})
-	}
-}
-
-// TestOtherCaptures parses the output of clusters with other versions and the same jobs, but
-// without limits.
-func TestOtherCaptures(t *testing.T) {
-	inUTC(t)
-	for _, version := range []string{"20.11.4", "24.11.5", "26.05.5"} {
-		t.Run(version, func(t *testing.T) {
-			open := func(name string) *os.File { return openTestdata(t, filepath.Join(version, name)) }
-			nodes, err := ParseNodes(open("node.txt"))
-			if err != nil || len(nodes) != 5 {
-				t.Fatalf("ParseNodes: %+v, %v", nodes, err)
-			}
-			if n := nodes[2]; n.Name != "gpu1" || n.JobCPUs() != 8 || n.CPUsTaken != 2 || n.MemMB != 16000 || n.MemMBTaken != 1000 || n.GPUs != 4 || n.GPUsTaken != 2 || !n.Is("MIXED") {
-				t.Errorf("%+v", n)
-			}
-			partitions, err := ParsePartitions(open("show_partitions_oneline.txt"))
-			if err != nil || len(partitions) != 5 {
-				t.Fatalf("ParsePartitions: %+v, %v", partitions, err)
-			}
-			if p := partitions[3]; p.Name != "gpu_csi_a" || !slices.Equal(p.AllowAccounts, []string{"csi"}) || p.MaxTime != 7*24*time.Hour || p.DefaultTime != time.Hour || p.JobFactor != 20 {
-				t.Errorf("%+v", p)
-			}
-			jobs := parsed(t, version+"/squeue", jobsLayout(capturedMark), jobColumns)
-			if len(jobs) != 3 || !slices.ContainsFunc(jobs, func(j Job) bool {
-				return j.Name == "j3" && j.State == "RUNNING" && j.TRES.GPUs() == 2 && j.End-j.Start == 300
-			}) {
-				t.Errorf("jobs: %+v", jobs)
-			}
-			details, err := ParseJobDetails(open("job.txt"))
-			if err != nil || !slices.ContainsFunc(details, func(j JobDetail) bool {
-				return reflect.DeepEqual(j.Placements, []Placement{{j.ID, "gpu1", 2, 1000, 2}})
-			}) {
-				t.Errorf("ParseJobDetails: %+v, %v", details, err)
-			}
-			tree, columns := printed(t, version+"/sshare", barLayout("sshare"), shareColumns)
-			shares, err := parseShares(strings.NewReader(tree), columns)
-			if err != nil || !slices.ContainsFunc(shares, func(s Share) bool { return s.User == "carol" && s.RawShares == 1 && s.HasFactor }) {
-				t.Errorf("parseShares: %+v, %v", shares, err)
-			}
-			if config, err := ParseConfig(open("config.txt")); err != nil || config.Get("ClusterName") != "testbed" {
-				t.Errorf("ParseConfig: %v, %v", config, err)
 			}
 		})
 	}

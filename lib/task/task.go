@@ -101,9 +101,17 @@ type Source struct {
 	Repository string `json:"repository,omitempty"`
 	Revision   string `json:"revision,omitempty"`
 	Archive    string `json:"archive,omitempty"` // path of a .tar.gz
+	// Directory is the path of the directory whose contents the source had when it was made; "": that of none, as of
+	// a revision that was named.
+	Directory string `json:"directory,omitempty"`
 	// Patch is the path of the changes that Archive has beyond Revision: a record for people, which
 	// is never applied.
 	Patch string `json:"patch,omitempty"`
+}
+
+// Same reports whether two sources have the same code.
+func (s Source) Same(other Source) bool {
+	return s.Repository == other.Repository && s.Revision == other.Revision && s.Archive == other.Archive
 }
 
 // Request is what a task needs to run, in addition to the configuration.
@@ -181,6 +189,20 @@ func Clean(s string) string {
 		s = strings.ToValidUTF8(s[:200], "") + "..."
 	}
 	return strings.TrimSpace(s)
+}
+
+// SomeOf names a few of many names that come from outside, for one line.
+func SomeOf(names []string) string {
+	const most = 3
+	var short []string
+	for _, n := range names[:min(most, len(names))] {
+		short = append(short, Clean(n))
+	}
+	text := strings.Join(short, ", ")
+	if n := len(names) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
 }
 
 // CleanAddress is Clean for the address of a repository, without the user in it,

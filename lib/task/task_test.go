@@ -97,3 +97,17 @@ func TestCleanAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestSomeOf(t *testing.T) {
+	for _, tt := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"a"}, "a"}, {[]string{"a", "b", "c"}, "a, b, c"}, {[]string{"a", "b", "c", "d", "e"}, "a, b, c and 2 more"},
+		{[]string{"a\x1b[2J"}, "a [2J"},
+	} {
+		if got := SomeOf(tt.names); got != tt.want {
+			t.Errorf("%q: %q; want %q", tt.names, got, tt.want)
+		}
+	}
+}

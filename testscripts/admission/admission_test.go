@@ -216,6 +216,7 @@ func world(t *testing.T, root *someone, r chance) {
 		add(6, "DefMemPerNode=3000", "DefMemPerCPU=3000")
 		add(6, "JobDefaults=DefCpuPerGPU=3", "JobDefaults=DefMemPerGPU=5000")
 		add(5, "QOS=q3", "QOS=q2")
+		add(6, "OverSubscribe=EXCLUSIVE")
 		root.must(t, append([]string{"scontrol", "create"}, set...)...)
 	}
 }
@@ -259,7 +260,7 @@ func (c chance) job() (args []string) {
 	case gpus && c.one(6):
 		number("mem-per-gpu", 1, 500, 2000, 5000)
 	default:
-		number("mem", 2, 500, 500, 500, 2000, 3500, 7000, 12000)
+		number("mem", 2, 0, 500, 500, 500, 2000, 3500, 7000, 12000)
 	}
 	if gpus {
 		spec := fmt.Sprint(1 + c.IntN(4))
@@ -330,7 +331,7 @@ func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
 	d.late = d.verdict == admission.No && !d.waits && !slices.ContainsFunc(d.findings, hard)
 	p := c.Partition(d.job.Partition)
 	free := *p
-	free.MaxMemPerCPU = slurm.Limit[int64]{}
+	free.MaxMemPerCPU, free.Exclusive = slurm.Limit[int64]{}, false
 	if d.job.MemPerGPU > 0 {
 		free.DefMemPerCPU = slurm.Limit[int64]{}
 	}
@@ -341,7 +342,7 @@ func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
 			reserved[n] = d.job.Reservation == ""
 		}
 	}
-	tested := int64(0) // nodes that --test-only thinks can have the job: it does not count CPUs by MaxMemPerCPU, and no default beside --mem-per-gpu
+	tested := int64(0) // nodes that --test-only thinks can have the job: it does not count CPUs by MaxMemPerCPU, those of whole nodes in a partition of such, and no default beside --mem-per-gpu
 	for i := range nodes {
 		if c.Fits(p, &nodes[i], d.job) {
 			if d.fits = append(d.fits, nodes[i].Name); !reserved[nodes[i].Name] {
@@ -468,8 +469,17 @@ func compare(t *testing.T, all []*drawn, count map[string]int) {
 func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 	const most = 6
 	ids := map[string]*drawn{}
-	started, waiting := 0, 0
+	started, waiting, late := 0, 0, 0
 	for _, d := range all {
+		starts := !slices.ContainsFunc(d.findings, func(f admission.Finding) bool { return f.Waits })
+		if d.late && d.verdict == admission.No && starts && late < most {
+			late++
+			if a := ask(d.who, append([]string{"--parsable", "--output=/dev/null"}, d.args...)...); a.accepted {
+				root.must(t, "scancel", a.words)
+				t.Errorf("%v\nSlurm accepts it, job %s", d, a.words)
+			}
+			count["refused late"]++
+		}
 		if d.verdict != admission.Yes && !d.waits {
 			continue
 		}

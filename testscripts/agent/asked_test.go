@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -26,7 +27,7 @@ func TestAskedToEndAtEachFork(t *testing.T) {
 	}
 	must(os.WriteFile(filepath.Join(dir, "ponos.yaml"), []byte(fmt.Sprintf("mode: local\nqueue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[1]s/pid\n", dir)), 0o600))
 	effects := filepath.Join(dir, "effects")
-	must(os.WriteFile(filepath.Join(dir, "command"), []byte("for i in 1 2 3 4 5; do sleep 0.05; done\necho ended >>"+effects+"\n"), 0o600))
+	must(os.WriteFile(filepath.Join(dir, "command"), []byte("for i in 1 2 3 4 5; do sleep 0.05; done\necho ended >>"+shell.Quote(effects)+"\n"), 0o600))
 	run := func(name string, args ...string) string {
 		t.Helper()
 		c := exec.Command(name, args...)

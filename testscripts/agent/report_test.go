@@ -110,7 +110,7 @@ func TestFakesAreTrue(t *testing.T) {
 	}
 	defer run("", real, "scancel", id)
 	args := []string{"--noheader", "--all", "--local", "--priority", "--noconvert",
-		"--Format=JobArrayID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|~0123456789abcdef", "--states=all", fmt.Sprintf("--user=%d", os.Getuid())}
+		"--Format=JobArrayID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|abcdefgh", "--states=all", fmt.Sprintf("--user=%d", os.Getuid())}
 	var want string
 	for line := range strings.Lines(first(run("", real, "squeue", args...))) {
 		if strings.Contains(line, comment) {
@@ -207,7 +207,7 @@ func TestFakesAreTrue(t *testing.T) {
 			t.Errorf("%s --version prints %q, its fake %q", name, want, got)
 		}
 	}
-	sacct := []string{"--noheader", "--parsable", "--delimiter=\x1f", "--allusers", "--jobs=" + id, "--format=JobID,State,ExitCode,Submit,End,Comment,JobName"}
+	sacct := []string{"--noheader", "--parsable", "--delimiter=|abcdefgh", "--format=JobID,State,ExitCode,Submit,End,Comment,JobName", "--allusers", "--jobs=" + id}
 	if err := os.WriteFile(filepath.Join(work, "accounts"), []byte(id+"|PENDING|0:0|NOW|Unknown||wrap\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -216,8 +216,8 @@ func TestFakesAreTrue(t *testing.T) {
 		return want != ""
 	})
 	got = first(run(fakes, fake, "sacct", sacct...))
-	begin := id + "\x1fPENDING\x1f0:0\x1f"
-	if strings.Count(want, "\x1f") != strings.Count(got, "\x1f") || !strings.HasPrefix(got, begin) || !strings.HasPrefix(want, begin) {
+	begin := id + "|abcdefghPENDING|abcdefgh0:0|abcdefgh"
+	if strings.Count(want, "|abcdefgh") != strings.Count(got, "|abcdefgh") || !strings.HasPrefix(got, begin) || !strings.HasPrefix(want, begin) {
 		t.Errorf("sacct prints %q, its fake %q", want, got)
 	}
 }

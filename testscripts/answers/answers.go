@@ -21,8 +21,12 @@ const (
 	Aside   = "& " // it is printed to standard error
 )
 
+// Mark is a delimiter that is new in each call.
+const Mark = "MARK"
+
 // Programs makes PATH a directory with the programs of the command lines, which answer those only, and
-// with a shell. It returns what was asked up to then.
+// with a shell. It returns what was asked up to then. In a command line and its answer, Mark stands for what
+// --delimiter= has in that call.
 func Programs(tb testing.TB, lines map[string]string) (asked func() []string) {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -36,14 +40,18 @@ func Programs(tb testing.TB, lines map[string]string) (asked func() []string) {
 		if err := os.WriteFile(answer, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)
 		}
-		run := "/bin/cat " + shell.Quote(answer)
+		run, pattern := "/bin/cat "+shell.Quote(answer), shell.Quote(args)
+		if before, after, marked := strings.Cut(args, "--delimiter="+Mark+" "); marked {
+			pattern = shell.Quote(before+"--delimiter=") + `*\ ` + shell.Quote(after)
+			run = `all="$*"; mark=${all#*--delimiter=}; /bin/sed "s/` + Mark + `/${mark%% *}/g" ` + shell.Quote(answer)
+		}
 		switch {
 		case refused:
 			run += " >&2; exit 1"
 		case aside:
 			run += " >&2"
 		}
-		cases[program] += fmt.Sprintf("%s) %s ;;\n", shell.Quote(args), run)
+		cases[program] += fmt.Sprintf("%s) %s ;;\n", pattern, run)
 	}
 	for program, of := range cases {
 		executable.Write(tb, filepath.Join(dir, "bin", program), fmt.Sprintf(

@@ -85,10 +85,8 @@ func shape(program, text string) []string {
 	var all []string
 	for line := range strings.Lines(text) {
 		switch program {
-		case "squeue":
+		case "squeue", "sacct":
 			all = append(all, strings.Repeat("|", strings.Count(line, "|")))
-		case "sacct":
-			all = append(all, strings.Repeat("|", strings.Count(line, "\x1f")))
 		default:
 			if key, _, found := strings.Cut(line, "="); found {
 				all = append(all, strings.TrimSpace(key))

@@ -64,3 +64,13 @@ func parseQuery(command string, args []string) (query, error) {
 	}
 	return q, nil
 }
+
+// Delimited returns what a command of accounting prints of rows whose cells end with bars, for its arguments.
+func Delimited(rows string, args ...string) string {
+	for _, arg := range args {
+		if mark, ok := strings.CutPrefix(arg, "--delimiter="); ok {
+			return strings.ReplaceAll(rows, "|", mark)
+		}
+	}
+	return rows
+}

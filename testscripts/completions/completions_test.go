@@ -125,6 +125,8 @@ func questions(id string) map[string]string {
 		"fairshare history --source sre":  "sreport",
 		"fairshare jobs --format stat":    "state",
 		"ponos-task checkpoint -s HU":     "HUP",
+		"ponos-submit --sbatch cons":      "constraint=",
+		"ponos-submit --sbatch contig":    "contiguous",
 	}
 }
 

@@ -81,7 +81,7 @@ func TestDemo(t *testing.T) {
 	}
 	bin := t.TempDir()
 	script := fmt.Sprintf(`#!/bin/bash
-if [[ "$*" == "-m venv "* && "$*" != *--without-pip* ]]; then
+if [[ "$*" == "-I -m venv "* && "$*" != *--without-pip* ]]; then
 	echo "The virtual environment was not created successfully because ensurepip is not available."
 	exit 1
 fi

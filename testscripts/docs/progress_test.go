@@ -71,7 +71,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		// A virtual environment that takes its time: until its progress was seen.
-		"bin/python3":                 "#!/bin/bash\n[[ $* != '-m venv '* ]] || { until [ -e " + dir + "/seen ]; do sleep 0.1; done; mkdir -p \"${@: -1}/bin\"; exit; }\nexec /usr/bin/python3 \"$@\"\n",
+		"bin/python3":                 "#!/bin/bash\n[[ $* != '-I -m venv '* ]] || { until [ -e " + dir + "/seen ]; do sleep 0.1; done; mkdir -p \"${@: -1}/bin\"; exit; }\nexec /usr/bin/python3 \"$@\"\n",
 		"code/install_ponos_slurm.sh": "true\n",
 	} {
 		path := filepath.Join(dir, name)

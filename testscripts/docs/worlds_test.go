@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
@@ -129,7 +130,7 @@ func TestExamplesOfJobpool(t *testing.T) {
 		"commands.txt": "echo one\necho two\n", "x.blend": "", "y.blend": "", "a.gz": "", "b.gz": "",
 	})
 	for _, name := range []string{"a", "b"} {
-		if out, err := exec.Command("sh", "-c", "echo line | gzip >"+filepath.Join(dir, name+".gz")).CombinedOutput(); err != nil {
+		if out, err := exec.Command("sh", "-c", "echo line | gzip >"+shell.Quote(filepath.Join(dir, name+".gz"))).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -182,7 +183,7 @@ func TestExamplesOnACluster(t *testing.T) {
 		t.Errorf("no metrics: %v\n%s", err, text)
 	}
 	examplesOf(t, "lfind.1.md", dir, "alice", env, edit, map[string]expect{
-		"opts=$(lfind": {0, "Submitted batch job "}, "--soonest": {0, "--partition="}, "explain": {1, "GPU"}, "convert": {0, "slurm"}, "run --wait": {0, "trained\n"},
+		"opts=$(lfind": {0, "Submitted batch job "}, "--soonest": {0, "--partition="}, "explain": {1, "GPU"}, "convert": {0, "slurm"}, "run --attach": {0, "trained\n"},
 	})
 	readmeOnACluster(t, dir, env, edit)
 	// What the plugin gives to lfind.

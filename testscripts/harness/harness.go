@@ -155,7 +155,8 @@ type Options struct {
 //	runs PATTERN                  fails unless a process of this script has such a command line
 //
 // A script fails if a command prints an error of Go's library as it is. There are
-// the conditions [root] and [has:PROGRAM]: the machine has a program, which the tests do not stand in for.
+// the conditions [root], [has:PROGRAM]: the machine has a program, which the tests do not stand in for, and
+// [slurm:VERSION]: the Slurm of this machine is that version or a later one.
 func Run(t *testing.T, o Options) {
 	t.Helper()
 	if o.Dir == "" {
@@ -192,6 +193,11 @@ func Run(t *testing.T, o Options) {
 			}
 			if program, ok := strings.CutPrefix(cond, "has:"); ok {
 				return onCallersPath(program), nil
+			}
+			if least, ok := strings.CutPrefix(cond, "slurm:"); ok {
+				said, err := exec.Command("sbatch", "--version").Output() // slurm-wlm 22.05.8
+				_, version, _ := strings.Cut(strings.TrimSpace(string(said)), " ")
+				return version >= least, err
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},

@@ -233,7 +233,7 @@ slurm:
 	results := make(chan string, len(jobs))
 	for _, j := range jobs {
 		go func() {
-			args := []string{"lfind", "run", "--wait"}
+			args := []string{"lfind", "run", "--attach"}
 			if j.file != "" {
 				args = append(args, "-c", j.file)
 			}
@@ -253,14 +253,14 @@ slurm:
 	}
 }
 
-// TestRunOnSlurm holds that output, exit status and signals pass through.
+// TestRunOnSlurm holds that output and exit status pass through.
 func TestRunOnSlurm(t *testing.T) {
 	s := as(t, "alice")
-	if out, errs, status := s.run("lfind", "run", "-w", "cpu()", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); out != "out\n" || errs != "err\n" || status != 7 {
-		t.Errorf("--wait: %q, %q, status %d", out, errs, status)
+	if out, errs, status := s.run("lfind", "run", "-a", "cpu()", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); out != "out\n" || !strings.Contains(errs, "err\n") || status != 7 {
+		t.Errorf("--attach: %q, %q, status %d", out, errs, status)
 	}
-	if _, _, status := s.run("lfind", "run", "--wait", "cpu()", "--", "sh", "-c", "kill -9 $$"); status != 128+9 {
-		t.Errorf("ended by a signal: status %d", status)
+	if out, errs, status := s.run("lfind", "run", "--set", "output=/dev/null", "cpu()", "--", "true"); status != 0 || !regexp.MustCompile(`^\d+\n$`).MatchString(out) || errs != "" {
+		t.Errorf("submitted: %q, %q, status %d", out, errs, status)
 	}
 	c := s.command("lfind", "run", "--attach", "cpu()", "--", "sh", "-c", "cat; exit 5")
 	c.Stdin = strings.NewReader("hello\n")
@@ -269,27 +269,6 @@ func TestRunOnSlurm(t *testing.T) {
 	}
 	if out, errs, status := s.run("lfind", "run", "--set", "partition=nowhere", "cpu()", "--", "true"); status != 3 || out != "" || !strings.Contains(errs, "lfind: sbatch --test-only --nodes=1 --partition=nowhere ") {
 		t.Errorf("refused: %q, %q, status %d", out, errs, status)
-	}
-	// A job that is waited for is cancelled with its lfind.
-	c = s.command("lfind", "run", "--wait", "--set", "job-name=interrupted", "cpu()", "--", "sleep", "100")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	queued := func() string {
-		out, _, _ := s.run("squeue", "-h", "-o", "%T", "-n", "interrupted", "-t", "pending,running")
-		return strings.TrimSpace(out)
-	}
-	eventually(t, "the job runs", func() bool { return queued() == "RUNNING" })
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Wait()
-	if status := c.ProcessState.ExitCode(); status != 128+15 {
-		t.Errorf("interrupted: status %d", status)
-	}
-	eventually(t, "the job is cancelled", func() bool { return queued() == "" })
-	if left, _ := filepath.Glob(filepath.Join(s.dir, ".lfind-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
 	}
 }
 

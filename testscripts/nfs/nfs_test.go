@@ -15,6 +15,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
@@ -178,7 +179,7 @@ func TestSharedSpool(t *testing.T) {
 	}
 	effects := filepath.Join(dir, "effects")
 	command := func(words string) []string {
-		return []string{"--", "sh", "-c", "echo $PONOS_TASK >>" + effects + "; " + words}
+		return []string{"--", "sh", "-c", "echo $PONOS_TASK >>" + shell.Quote(effects) + "; " + words}
 	}
 	want := map[string]string{}
 	for i := range 12 {

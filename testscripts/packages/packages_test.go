@@ -222,7 +222,7 @@ func names(t *testing.T, root string, tools []os.DirEntry) {
 		{"/usr/bin/ponos ponos-lst --version", "ponos: unknown tool \"ponos-lst\"\nponos: hint: did you mean \"ponos-list\"?\n"},
 		{"/usr/bin/ponos subm", "ponos: unknown tool \"subm\"\nponos: hint: did you mean \"ponos-submit\"?\n"},
 		{"/tmp/ponos-lst --version", "ponos: unknown tool \"ponos-lst\"\nponos: hint: did you mean \"ponos-list\"?\n"},
-		{"/usr/bin/ponos", "ponos: the name of a tool is missing\nponos: hint: see \"ponos --help\"\n"},
+		{"/usr/bin/ponos", "ponos: expected the name of a tool\nponos: hint: see \"ponos --help\"\n"},
 		{"/usr/bin/ponos --lfind", "ponos: unknown option --lfind\nponos: hint: see \"ponos --help\"\n"},
 	} {
 		out, err := exec.Command("chroot", append([]string{root}, strings.Fields(c.words)...)...).CombinedOutput()

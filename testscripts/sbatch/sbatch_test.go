@@ -245,7 +245,8 @@ var resourcesOnly = regexp.MustCompile(`Failed to validate job spec|Failed to en
 	`did not request any GPU|node configuration is not available|More processors requested|needs either a GRES|Invalid node name|` +
 	`Unable to allocate resources|Node count specification invalid|can not be bigger than|Invalid feature|Too few processes|` +
 	`Requested partition configuration|Requested nodes not in this partition|Memory required by task|Can't set num_tasks|--gres-flags|Incompatible|Unable to satisfy cpu bind|` +
-	`Invalid Trackable|tres-per-task|Invalid job constraint|Invalid time-min|Inconsistent values set|not an option for --gres-flags|Job size specification|` + "CPU count per node can not be satisfied")
+	`Invalid Trackable|tres-per-task|Invalid job constraint|Invalid time-min|Inconsistent values set|not an option for --gres-flags|Job size specification|` + "CPU count per node can not be satisfied|" +
+	"Requested operation not supported on this system") // --requeue=expedite, without the settings that it takes
 
 // drawn is a case.
 type drawn struct {
@@ -433,7 +434,11 @@ func amount(t *testing.T, d *drawn, shown map[string]string) {
 	if a.MemMB > 0 {
 		same("memory", counted["mem"], a.MemMB, !raised)
 	}
-	if a.Exclusive != (shown["OverSubscribe"] == "NO") && !has("oversubscribe") {
+	exclusive := shown["OverSubscribe"] == "NO"
+	if kind, ok := shown["Exclusive"]; ok { // since 26.05, where OverSubscribe is NO of most jobs
+		exclusive = kind == "NODE"
+	}
+	if a.Exclusive != exclusive && !has("oversubscribe") {
 		t.Errorf("exclusive: %v: %v", a.Exclusive, d)
 	}
 }

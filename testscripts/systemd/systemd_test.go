@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
@@ -191,7 +192,7 @@ func TestAgent(t *testing.T) {
 	_, config := spool(t)
 	env := []string{"PONOS_CONFIG=" + config}
 	flag := filepath.Join(t.TempDir(), "go")
-	run(t, env, "ponos-submit", "--", "sh", "-c", "while [ ! -e "+flag+" ]; do sleep 0.1; done")
+	run(t, env, "ponos-submit", "--", "sh", "-c", "while [ ! -e "+shell.Quote(flag)+" ]; do sleep 0.1; done")
 	agent := command(t, "ponos@.service", config)
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {

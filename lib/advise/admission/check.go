@@ -273,8 +273,16 @@ func (k *checker) partitionLimits() {
 	if most := k.c.defaults().maxMemPerNode; !maxMem.Set && !p.MaxMemPerCPU.Set && most > 0 {
 		maxMem = slurm.AtMost(most)
 	}
-	if maxMem.Max > 0 && !maxMem.Allows(need.AskedMemMB) && k.c.countsMemory() {
-		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", need.AskedMemMB, maxMem.Max)
+	asked := max(need.AskedMemMB, k.c.WholeMemMB(p, j, k.c.FirstCPUs[p.Name]))
+	if j.AllMemory && k.c.countsMemory() {
+		switch {
+		case maxMem.Max > 0:
+			k.no("memory", k.partition(), "all memory of the nodes requested, the partition allows %d MiB on a node", maxMem.Max)
+		case p.MaxMemPerCPU.Set:
+			k.unknown("memory", k.partition(), "all memory of the nodes requested, the partition allows %d MiB for each CPU", p.MaxMemPerCPU.Max)
+		}
+	} else if maxMem.Max > 0 && !maxMem.Allows(asked) && k.c.countsMemory() {
+		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", asked, maxMem.Max)
 		// A default for each CPU is multiplied only when the job is there.
 		k.findings[len(k.findings)-1].Late = j.MemMB == 0 && j.MemPerCPU == 0 &&
 			(p.DefMemPerCPU.Set || !p.DefMemPerNode.Set && k.c.defaults().memPerCPU > 0)

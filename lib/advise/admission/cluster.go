@@ -20,6 +20,10 @@ type Cluster struct {
 	Reservations []slurm.Reservation
 	Config       slurm.Config
 
+	// FirstCPUs are the CPUs of the first node of each partition. Slurm multiplies DefMemPerCPU by them
+	// for jobs that get whole nodes.
+	FirstCPUs map[string]int64
+
 	User           string
 	Groups         []string // Unix groups of the user
 	Host           string   // on which sbatch is called; "": not known
@@ -53,8 +57,10 @@ type Job struct {
 	MemPerGPU    int64 // likewise
 	GPUs         int64
 	GPUTypes     map[string]int64 // by Slurm's type, where the job names types
+	GRES         map[string]int64 // others than GPUs, such as shard
 	Licenses     map[string]int64
 	Exclusive    bool
+	AllMemory    bool // that of whole nodes (--mem=0)
 	Least        *Job // the job on as many nodes as it may get; nil: on no more than Nodes
 }
 
@@ -226,9 +232,9 @@ func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
 		return n
 	}
 	d := c.defaults()
-	perNode, perCPU := p.DefMemPerNode.Or(0), p.DefMemPerCPU.Or(0)
+	perNode, perCPU := p.DefMemPerNode.Or(0), c.perCPU(p)
 	if perNode == 0 && perCPU == 0 {
-		perNode, perCPU = d.memPerNode, d.memPerCPU
+		perNode = d.memPerNode
 	}
 	switch {
 	case j.MemPerCPU > 0:
@@ -260,6 +266,14 @@ func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
 		n.CPUs = max(n.CPUs, (perNode-1)/most+1)
 	}
 	return n
+}
+
+// perCPU is the memory in MiB that jobs without a request get for each CPU; 0: by node.
+func (c *Cluster) perCPU(p *slurm.Partition) int64 {
+	if n := p.DefMemPerCPU.Or(0); n > 0 || p.DefMemPerNode.Or(0) > 0 {
+		return n
+	}
+	return c.defaults().memPerCPU
 }
 
 // defaults are those of the cluster's configuration, in MiB; 0: none.

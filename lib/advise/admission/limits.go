@@ -20,6 +20,9 @@ func (k *checker) tres(nodes int64) map[string]float64 {
 	for name, count := range k.j.GPUTypes {
 		t["gres/gpu:"+name] = n * float64(count)
 	}
+	for name, count := range k.j.GRES {
+		t["gres/"+name] = n * float64(count)
+	}
 	for name, count := range k.j.Licenses {
 		t["license/"+name] = float64(count)
 	}
@@ -57,6 +60,8 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 		}
 		value, counted := has[name]
 		switch {
+		case counted && value > limit && name == "cpu" && k.cpusOfGPUs() && float64(max(1, k.j.Tasks)) <= limit:
+			k.waits(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
 		case counted && value > limit:
 			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
 		case limit < 1<<40 && k.mayAdd(name, value):
@@ -73,12 +78,20 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 	}
 }
 
+// cpusOfGPUs reports whether the job has more CPUs than it requests, by DefCpuPerGPU. Slurm counts them only when
+// the job could start.
+func (k *checker) cpusOfGPUs() bool {
+	return k.j.GPUs > 0 && k.j.CPUsPerTask == 0 && k.need.AskedCPUs > max(1, k.j.Tasks)
+}
+
 // whole reports whether the job gets whole nodes, whatever it requests.
 func (k *checker) whole() bool { return k.j.Exclusive || k.p.Exclusive }
 
-// mayAdd reports whether the job may get more of a resource than it requests, as it gets whole nodes.
+// mayAdd reports whether the job may get more of a resource than it requests, as it gets whole nodes or all their memory.
 func (k *checker) mayAdd(name string, requested float64) bool {
 	switch {
+	case name == "mem" && k.j.AllMemory:
+		return k.c.countsMemory()
 	case !k.whole():
 		return false
 	case name == "mem": // what is requested of it counts, also on a whole node

@@ -49,10 +49,12 @@ func (j *Job) spread(a *sbatch.Amount, options sbatch.Options) {
 		j.CPUsPerTask = max(1, j.CPUsPerTask)
 	}
 	j.MemMB, _ = sbatch.Megabytes(options.Value("mem"))
+	j.AllMemory = a.AllMemory
 	j.MemPerCPU, _ = sbatch.Megabytes(options.Value("mem-per-cpu"))
 	j.MemPerGPU, _ = sbatch.Megabytes(options.Value("mem-per-gpu"))
 	j.GPUs, j.GPUTypes = node.GPUs, node.Kinds
 	delete(j.GPUTypes, "")
+	j.GRES = node.Others
 }
 
 // CheckIn returns the rules that keep a job out of all of some partitions; of the

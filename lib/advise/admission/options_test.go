@@ -33,7 +33,7 @@ func TestJobOf(t *testing.T) {
 		{"--nodes=1 --exclusive=user", Job{Nodes: 1, Tasks: 1}, nil},
 		{"--gpus-per-node=a100:2,t4:1 --nodes=1", Job{Nodes: 1, Tasks: 1, GPUs: 3, GPUTypes: map[string]int64{"a100": 2, "t4": 1}}, nil},
 		{"--gpus=4 --nodes=2", Job{Nodes: 2, Tasks: 1, GPUs: 2}, nil},
-		{"--gres=gpu:a100:2,localtmp:100 --nodes=1", Job{Nodes: 1, Tasks: 1, GPUs: 2, GPUTypes: map[string]int64{"a100": 2}}, nil},
+		{"--gres=gpu:a100:2,localtmp:100 --nodes=1", Job{Nodes: 1, Tasks: 1, GPUs: 2, GPUTypes: map[string]int64{"a100": 2}, GRES: map[string]int64{"localtmp": 100}}, nil},
 		{"--gres=gpu", Job{Nodes: 1, Tasks: 1, GPUs: 1}, nil},
 		{"--gpus-per-task=a100:2 --ntasks=2 --nodes=1", Job{Nodes: 1, Tasks: 2, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}}, nil},
 		{"--gres=gpu:1 --cpus-per-gpu=6 --mem-per-gpu=10G", Job{Nodes: 1, Tasks: 1, CPUsPerTask: 6, GPUs: 1, MemPerGPU: 10240}, nil},

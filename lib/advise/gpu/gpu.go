@@ -47,13 +47,16 @@ type Model struct {
 	Memory  int64    // bytes that a job has; 0: not known
 	CC      Capability
 	Year    int // of its launch; 0: not known
+	// Rare is a variant of one or two sites. A name that may mean others, too, does not mean its memory.
+	Rare bool
 }
 
-// Catalogue is a list of models, searched by name. It is not changed once made.
+// Catalogue is a list of models, searched by name. What it says is not changed once made.
 type Catalogue struct {
 	models []Model
 	keys   map[string][]int // squeezed names and aliases -> models
 	words  []map[string]bool
+	named  sync.Map // feature -> Match: many nodes have the same
 }
 
 // Models are all models of the catalogue, in its order.
@@ -69,7 +72,7 @@ var Builtin = sync.OnceValue(func() *Catalogue {
 })
 
 // parseTable reads the table that is built in: sections "[vendor]" with lines
-// NAME | ALIASES | MEMORY | CAPABILITY | YEAR.
+// NAME | ALIASES | MEMORY | CAPABILITY | YEAR, with "rare" behind the year.
 func parseTable(text string) ([]Model, error) {
 	models := make([]Model, 0, 256)
 	var vendor Vendor
@@ -101,7 +104,9 @@ func parseTable(text string) ([]Model, error) {
 			m.CC, err = ParseCapability(f[3])
 		}
 		if err == nil {
-			m.Year, err = strconv.Atoi(f[4])
+			year, rare := strings.CutSuffix(f[4], " rare")
+			m.Year, err = strconv.Atoi(year)
+			m.Rare = rare
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)

@@ -35,8 +35,15 @@ func TestLookup(t *testing.T) {
 		{"gh200_480gb", 97871, 97871, 1, NVIDIA, true},
 		{"nvidia_gh200_480gb", 97871, 97871, 1, NVIDIA, true},
 		{"nvidia_h100_80gb_hbm3", 81559, 81559, 1, NVIDIA, true},
+		{"h100_64gb", 65247, 65247, 1, NVIDIA, true},
+		{"a100l", 81920, 81920, 2, NVIDIA, true},
+		{"teslav100", 16384, 32768, 6, NVIDIA, true},
+		{"h100-47", 47 * 950e6 >> 20, 47 * 950e6 >> 20, 5, NVIDIA, true},
+		{"a100-20", 20 * 950e6 >> 20, 20 * 950e6 >> 20, 5, NVIDIA, true},
+		{"h100-96", 95830, 95830, 2, NVIDIA, true},
+		{"rtx3090-2", 24576, 24576, 1, NVIDIA, false},
 		{"H100 SXM", 81559, 81559, 1, NVIDIA, true},
-		{"h100", 65247, 95830, 5, NVIDIA, true},
+		{"h100", 81559, 95830, 5, NVIDIA, true},
 		{"h100_nvl", 95830, 95830, 1, NVIDIA, true},
 		{"H200 NVL", 143771, 143771, 1, NVIDIA, true},
 		{"h20", 97871, 143771, 2, NVIDIA, true},
@@ -87,7 +94,7 @@ func TestLookup(t *testing.T) {
 		{"", 0, 0, 0, "", false},
 		{"big", 0, 0, 0, "", false},
 		{"a1234", 0, 0, 0, "", false},
-		{"h100_rack7", 65247, 95830, 5, NVIDIA, false},
+		{"h100_rack7", 81559, 95830, 5, NVIDIA, false},
 	} {
 		m := Builtin().Lookup(c.name)
 		if m.Least>>20 != c.least || m.Most>>20 != c.most || len(m.Models) != c.models || m.Vendor() != c.vendor || m.Whole != c.whole {
@@ -192,6 +199,35 @@ func TestFeatures(t *testing.T) {
 	}
 	if m := a100.OfSize(16e9); len(m.Models) != len(a100.Models) {
 		t.Errorf("a100 of 16 GB: %+v", m)
+	}
+}
+
+// TestNarrow holds how features decide between the candidates of a type.
+func TestNarrow(t *testing.T) {
+	for _, c := range []struct {
+		kind, features string
+		mib            int64 // 0: not decided
+	}{
+		{"a100", "gpu80", 81920}, {"a100", "vram80", 81920}, {"a100", "80gb", 81920}, {"a100", "a100-80g", 81920}, {"a100", "GPU_MEM:80GB", 81920},
+		{"a100", "A100_SXM4_80GB", 81920}, {"a100", "A100-40G", 40960}, {"a100", "40gb,nvlink", 40960}, {"a100", "gpu_memory_80g", 81920}, {"a100", "GPU_MEM:80", 81920},
+		{"a100", "a100-80gb", 81920}, {"a100", "a100-sxm4-80gb", 81920}, {"a100", "A100_80GB_PCIe", 81920}, {"a100", "gpu-80gb", 81920}, {"a100", "gpuram80gb", 81920},
+		{"a100", "GPUM80G", 81920}, {"a100", "p4d.24xlarge", 40960}, {"a100", "p4de.24xlarge", 81920}, {"a100", "Standard_ND96amsr_A100_v4", 81920},
+		{"", "p4d.24xlarge", 40960}, {"", "g6.xlarge,dynamic", 23034}, {"", "p3.2xlarge", 16384}, {"", "p3dn.24xlarge", 32768}, {"", "a2-ultragpu-8g", 81920},
+		{"v100", "gpu32", 32768}, {"v100", "v100-16g", 16384}, {"v100", "nvidia,cuda,vram32", 32768}, {"h100", "80gb", 81559}, {"h100", "h100_nvl", 95830}, {"h100", "vram94", 95830},
+		{"a100", "mem80gb", 0}, {"a100", "rack80", 0}, {"a100", "GPU4", 0}, {"a100", "16gb", 0}, {"a100", "h100", 0}, {"a100", "ib,amd,80", 0}, {"a100", "40gb,80gb", 0}, {"a100", "80gb,gpu80", 81920},
+	} {
+		e := Builtin().Narrow(Builtin().Lookup(c.kind), strings.Split(c.features, ","))
+		if got := e.Least >> 20; e.Least == e.Most && got != c.mib || e.Least != e.Most && c.mib != 0 {
+			t.Errorf("%q with %s: %d to %d MiB, want %d", c.kind, c.features, e.Least>>20, e.Most>>20, c.mib)
+		}
+	}
+	if e := Builtin().Narrow(Builtin().Lookup("a100"), []string{"h100"}); len(e.Contradicts) != 1 {
+		t.Errorf("%+v", e)
+	}
+	for f, want := range map[string]bool{"gpuram48gb": true, "GPU_MEM:80GB": true, "vram24": true, "gpu80": false, "80gb": false, "GPUM24G": true, "GPU2": false, "RTX2080": false, "cpu80": false} {
+		if _, sure := FeatureSize(f); sure != want {
+			t.Errorf("FeatureSize(%s): sure %v", f, sure)
+		}
 	}
 }
 

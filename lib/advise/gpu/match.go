@@ -57,7 +57,7 @@ func (c *Catalogue) Lookup(name string) Match {
 	var others []string
 	for _, word := range left {
 		n, unit := nominal(word)
-		if n == 0 || !unit && len(found) < 2 {
+		if n == 0 || !unit && len(found) < 2 && !c.slicing(found, n, unit) {
 			others = append(others, word)
 			continue
 		}
@@ -65,6 +65,9 @@ func (c *Catalogue) Lookup(name string) Match {
 			found = fits
 		} else if fits := c.ofSize(found, n); fits != nil {
 			found = fits
+		} else if slice == "" && c.slicing(found, n, unit) {
+			slice, size = strconv.FormatInt(n, 10)+"gb", n*950e6
+			m.Slice = slice
 		} else if unit {
 			named = n * 1e9
 		}
@@ -93,13 +96,19 @@ func (c *Catalogue) Lookup(name string) Match {
 	return m
 }
 
-// bounds sets the memory that models have.
+// bounds sets the memory that models have. Rare ones count only where all are rare.
 func bounds(m Match) Match {
 	m.Least, m.Most = 0, 0
-	for i, x := range m.Models {
-		if i == 0 || x.Memory < m.Least {
+	all := !slices.ContainsFunc(m.Models, func(x Model) bool { return !x.Rare })
+	first := true
+	for _, x := range m.Models {
+		if x.Rare && !all {
+			continue
+		}
+		if first || x.Memory < m.Least {
 			m.Least = x.Memory
 		}
+		first = false
 		m.Most = max(m.Most, x.Memory)
 	}
 	if m.Least == 0 { // of one of them it is not known
@@ -142,6 +151,11 @@ func (c *Catalogue) longest(w []string) (found []int, left []string) {
 // v100sxm2, a10080gb.
 func (c *Catalogue) glued(w []string) (found []int, left []string) {
 	for i, word := range w {
+		for brand := range brands {
+			if is := c.keys[strings.TrimPrefix(word, brand)]; is != nil && len(word)-len(brand) > 1 && strings.HasPrefix(word, brand) {
+				return is, append(slices.Clone(w[:i]), w[i+1:]...)
+			}
+		}
 		for end := len(word) - 1; end > 1; end-- {
 			is := c.keys[word[:end]]
 			if is == nil {
@@ -170,6 +184,26 @@ func (c *Catalogue) having(models []int, word string) []int {
 		}
 	}
 	return all
+}
+
+// slicing reports whether a number that stands behind the name of a model is the size of a slice: all variants of the
+// model have more memory. A number without a unit may be that of a node; it has to be one of a profile.
+func (c *Catalogue) slicing(models []int, gigabytes int64, unit bool) bool {
+	if len(models) == 0 || slices.ContainsFunc(models, func(i int) bool {
+		return c.models[i].Vendor != NVIDIA || c.models[i].Memory <= gigabytes*1100e6
+	}) {
+		return false
+	}
+	if unit {
+		return true
+	}
+	suffix := "." + strconv.FormatInt(gigabytes, 10) + "gb"
+	for profile := range sliceMemory {
+		if strings.HasSuffix(profile, suffix) && c.models[models[0]].CC >= 80 {
+			return true
+		}
+	}
+	return false
 }
 
 // ofSize are those of the models that are sold as having so many gigabytes.
@@ -240,6 +274,12 @@ func cutSlice(name string) (rest, slice string, memory int64) {
 	return name, "", 0
 }
 
+// IsSlice reports whether a name has the profile of a slice, such as 1g.10gb.
+func IsSlice(name string) bool {
+	_, slice, _ := cutSlice(name)
+	return slice != ""
+}
+
 func isAlnum(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' }
 
 // OfSize is what is left of the models if each GPU is sold as having so many bytes:
@@ -294,8 +334,7 @@ var feature = regexp.MustCompile(`(?i)^(?:gpu[_-]?)?(?:sku|type|model|name|gpu)[
 func (c *Catalogue) Features(features []string) Match {
 	var m Match
 	for _, f := range features {
-		f = strings.TrimPrefix(f, feature.FindString(f))
-		found := c.Lookup(f)
+		found := c.ofFeature(f)
 		if !found.Whole || len(found.Models) == 0 {
 			continue
 		}

@@ -24,6 +24,35 @@ type Answer struct {
 	Options     sbatch.Options
 	Unknown     []string // unknown properties of the nodes, which were accepted
 	Notes       []string // why the job may wait long, such as a reservation
+	typed       string   // its GPUs by Slurm's type, where the options do not name the type
+	account     string   // the default account, which the options do not name
+}
+
+// Forms are other ways to write the same job, which plugins of a site may demand: with the type of the GPUs, the
+// number of tasks, the account, and all of these.
+func (a *Answer) Forms() []sbatch.Options {
+	var forms []sbatch.Options
+	all := slices.Clone(a.Options)
+	add := func(name, value string) {
+		if value == "" {
+			return
+		}
+		form := slices.Clone(a.Options)
+		form.Set(name, value)
+		all.Set(name, value)
+		forms = append(forms, form)
+	}
+	add("gpus-per-node", a.typed)
+	if !a.Options.Has("ntasks-per-node") {
+		add("ntasks-per-node", "1")
+	}
+	if !a.Options.Has("account") {
+		add("account", a.account)
+	}
+	if len(forms) > 1 {
+		forms = append(forms, all)
+	}
+	return forms
 }
 
 // Local reports whether the launcher is a machine without Slurm: this one, or one reached over

@@ -21,7 +21,9 @@ type builder struct {
 	way   way
 	types []gresCount // GPUs to request by Slurm's type, if way.typed
 	bad   *unfit
-	fit   fitting // sure, or possible where unknown GPUs are accepted
+	// joined are classes that may be in one answer with others.
+	joined class
+	fit    fitting // sure, or possible where unknown GPUs are accepted
 
 	partitions []*partition
 	clauses    []string
@@ -66,7 +68,7 @@ func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer 
 		if unfits[kind] == nil {
 			unfits[kind] = newUnfit(l, a, qosDecides, unknown)
 		}
-		b := &builder{l: l, a: a, first: first, bad: unfits[kind], fit: sure}
+		b := &builder{l: l, a: a, first: first, bad: unfits[kind], joined: l.joined, fit: sure}
 		if unknown {
 			b.fit = possible
 		}
@@ -217,11 +219,12 @@ func (b *builder) ambiguous(g *group) bool {
 	if len(g.gpus) < 2 || len(b.a.GPUs) == 0 {
 		return false
 	}
-	var given []gpuSet // what Slurm may give
+	whole := b.a.Exclusive || g.partition.exclusive // then Slurm gives all GPUs, also those of other types
+	var given []gpuSet                              // what Slurm may give
 	seen := map[string]int{}
 	for i := range g.gpus {
 		x := g.gpus[i]
-		if b.way.typed {
+		if b.way.typed && !whole {
 			t := slices.IndexFunc(b.types, func(t gresCount) bool { return t.name == x.gres })
 			if t < 0 {
 				continue
@@ -237,8 +240,8 @@ func (b *builder) ambiguous(g *group) bool {
 			fit = fit && b.fit(&given[i], &b.a.GPUs[j])
 		}
 	}
-	if fit {
-		return false
+	if fit || whole {
+		return !fit
 	}
 	for _, n := range seen {
 		if n > 1 || !b.way.typed {
@@ -335,13 +338,14 @@ func (b *builder) excludeAll(groups []*group, p *partition) bool {
 // it.
 func (b *builder) add(c *candidate) *Reason {
 	g, p := c.group, c.group.partition
+	if other := b.otherClass(c); other != nil {
+		return other
+	}
 	switch types, typed := b.typesOf(g); {
 	case c.choice.qos != b.first.choice.qos:
 		return &Reason{"other_qos", "it would need another QoS"}
 	case c.choice.account != b.first.choice.account:
 		return &Reason{"other_account", "it would need another account"}
-	case c.class != b.first.class:
-		return &Reason{"lower_class", "better partitions can take the job"}
 	case b.way.nodelist:
 		return &Reason{"nodelist", "the node found is requested by name"}
 	case b.l.cores(g, b.a) != b.l.cores(b.first.group, b.a):
@@ -431,6 +435,9 @@ func (b *builder) answer() *Answer {
 		}
 		*to = append(*to, fmt.Sprintf("partition %s: %s", b.partitions[0].name, d.Text))
 	}
+	// For the job in a partition that gives whole nodes, Slurm computes the memory of one, and keeps
+	// that when it checks the limits of the partitions behind.
+	slices.SortStableFunc(b.partitions, func(x, y *partition) int { return rank(x.exclusive) - rank(y.exclusive) })
 	for _, p := range b.partitions {
 		answer.Partitions = append(answer.Partitions, p.name)
 	}
@@ -448,11 +455,21 @@ func (b *builder) answer() *Answer {
 		o.Set("nodelist", strings.Join(names[:max(1, b.a.Nodes)], ","))
 	}
 	if len(b.types) > 0 {
-		var types []string
-		for _, t := range b.types {
-			types = append(types, fmt.Sprintf("%s:%d", t.name, t.count))
-		}
-		o.Set("gpus-per-node", strings.Join(types, ","))
+		o.Set("gpus-per-node", typed(b.types))
+	} else if types, ok := b.typesOf(b.first.group); ok {
+		answer.typed = typed(types)
+	}
+	if answer.Account == "" {
+		answer.account = b.first.choice.isAccount
 	}
 	return answer
+}
+
+// typed formats GPUs by type for sbatch.
+func typed(types []gresCount) string {
+	words := make([]string, len(types))
+	for i, t := range types {
+		words[i] = fmt.Sprintf("%s:%d", t.name, t.count)
+	}
+	return strings.Join(words, ",")
 }

@@ -17,10 +17,12 @@ type candidate struct {
 	group     *group
 	choice    *choice
 	priority  int
-	class     int
-	order     int
-	reasons   []Reason // why it does not match, or is not used
-	uncertain []Reason // why Slurm may refuse it
+	class     class
+	billed    float64        // by Slurm, for each node
+	gpuMemory float64        // of the GPUs that it would take, in bytes
+	need      admission.Need // of each node
+	reasons   []Reason       // why it does not match, or is not used
+	uncertain []Reason       // why Slurm may refuse it
 	verdict   Verdict
 }
 
@@ -49,7 +51,6 @@ const (
 // reason is recorded.
 func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*candidate {
 	var matching []*candidate
-	order := 0
 	for _, p := range l.partitions {
 		count := map[*choice]int{} // matching nodes
 		start := len(matching)
@@ -100,7 +101,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				reasons = slices.Clone(unknown)
 				ok := c.matches(g, a, why) && len(ways[i].refused) == 0
 				reasons = append(reasons, ways[i].refused...)
-				if lacks := g.lacks(a, ways[i].need); len(lacks) > 0 {
+				if lacks := l.lacks(g, c, a, ways[i].need); len(lacks) > 0 {
 					ok, reasons = false, append(reasons, lacks...)
 				}
 				uncertain := ways[i].uncertain
@@ -111,19 +112,12 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 					reasons = append(reasons, uncertain...)
 				}
 				cand := &candidate{
-					group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order,
-					verdict: No, reasons: reasons,
-				}
-				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
-					cand.class |= classWasteful
+					group: g, choice: c, priority: p.priority + c.priority, need: ways[i].need,
+					verdict: No, reasons: reasons, uncertain: uncertain,
 				}
 				if is == gpu.Unknown {
-					cand.class |= classUnknown
+					cand.class = classUnknown
 				}
-				if cand.uncertain = uncertain; len(uncertain) > 0 {
-					cand.class |= classUncertain
-				}
-				order++
 				if all != nil {
 					*all = append(*all, cand)
 				}
@@ -135,15 +129,8 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 		}
 		matching = enough(matching, start, count, a)
 	}
-	slices.SortStableFunc(matching, func(x, y *candidate) int {
-		if d := x.class&(classUnknown|classUncertain) - y.class&(classUnknown|classUncertain); d != 0 {
-			return d
-		}
-		if x.priority != y.priority {
-			return y.priority - x.priority
-		}
-		return x.class - y.class
-	})
+	l.classify(a, matching)
+	slices.SortStableFunc(matching, better)
 	for _, c := range matching {
 		c.verdict = Spare
 	}
@@ -271,8 +258,15 @@ func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refu
 
 // lacks returns the reasons why nodes are too small for the CPUs and memory that the
 // partition's defaults and limits make of the request.
-func (g *group) lacks(a *request.Alternative, need admission.Need) []Reason {
+func (l *Launcher) lacks(g *group, c *choice, a *request.Alternative, need admission.Need) []Reason {
 	var all []Reason
+	p := g.partition.slurm
+	if p != nil && l.admission != nil {
+		need.MemMB = max(need.MemMB, l.admission.WholeMemMB(p, l.job(g.partition, c, a), int64(g.cores)))
+	}
+	if p != nil && (a.Exclusive || p.Exclusive) && !p.MaxCPUsPerNode.Allows(int64(g.cores)) {
+		all = append(all, Reason{"cores", fmt.Sprintf("jobs get whole nodes of %d cores, the partition allows %d on a node", g.cores, p.MaxCPUsPerNode.Max)})
+	}
 	if g.cores > 0 && need.CPUs > int64(g.cores) && a.Cores*max(1, a.Tasks) <= g.cores {
 		all = append(all, Reason{"cores", fmt.Sprintf("%d cores are needed by the rules of the partition, %d there", need.CPUs, g.cores)})
 	}

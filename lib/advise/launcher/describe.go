@@ -14,6 +14,7 @@ type Described struct {
 	Name        string
 	Refused     string   // why the user cannot use it; "": the user can
 	Preemptible bool     // its jobs may be preempted
+	Exclusive   bool     // its jobs get whole nodes
 	Accounts    []string // one of these must be charged; empty: any of the user's
 	QOS         []DescribedQOS
 	MaxDuration time.Duration // 0: no limit
@@ -55,7 +56,7 @@ func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 	l.addSlurm(s)
 	all := make([]Described, 0, len(l.partitions))
 	for i, p := range l.partitions {
-		d := Described{Name: p.name, Preemptible: p.class == classPreemptible}
+		d := Described{Name: p.name, Preemptible: p.class == classPreemptible, Exclusive: p.exclusive}
 		if len(p.refused) > 0 {
 			d.Refused = p.refused[0].Text
 		}

@@ -26,6 +26,8 @@ type Row struct {
 	Features    []string
 	Verdict     Verdict
 	Reasons     []Reason
+	Class       string  // of a candidate that matches
+	Billed      float64 // what Slurm counts for each node of the job
 	group       *group
 }
 
@@ -95,7 +97,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		return nil, []Row{row}, l.unreachable(ctx, err)
 	}
 	if l.Entry.Kind == file.Local {
-		l.allowUnknown, l.now = s.AllowUnknown, s.Now
+		l.setup(s)
 		row.Count, row.group = 1, l.machine
 		var unknown bool
 		if row.Reasons, unknown = l.refuses(a); len(row.Reasons) > 0 {
@@ -112,7 +114,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		}
 		return l.local(a), []Row{row}, nil
 	}
-	l.allowUnknown, l.now = s.AllowUnknown, s.Now
+	l.setup(s)
 	var all []*candidate
 	answer := l.build(a, l.candidates(a, &all))
 	if len(all) == 0 {
@@ -125,6 +127,9 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		row := Row{
 			Launcher: l.Name, Kind: file.Slurm, Partition: g.partition.name, QOS: c.choice.isQOS, Account: c.choice.isAccount,
 			Count: g.nodes, Features: g.features, group: g, Verdict: c.verdict, Reasons: c.reasons,
+		}
+		if c.verdict != No && c.verdict != Maybe {
+			row.Class, row.Billed = c.class.String(), c.billed
 		}
 		if c.choice.qos == "" && row.QOS != "" {
 			row.Defaults = append(row.Defaults, "qos")

@@ -31,6 +31,7 @@ type Launcher struct {
 	// allowUnknown: groups that may satisfy the request are used, too; unknown
 	// counts those that were seen.
 	allowUnknown bool
+	joined       class // classes that an answer joins with others
 	unknown      int
 	now          time.Time // for deadlines
 	facts        map[string]*facts
@@ -38,27 +39,19 @@ type Launcher struct {
 
 // partition is a partition of a Slurm launcher.
 type partition struct {
-	name     string
-	order    int
-	priority int
-	class    int // 0: best; see classPreemptible
-	refused  []Reason
-	groups   []*group
-	choices  []choice
-	complete bool             // Slurm has listed all nodes of the partition
-	slurm    *slurm.Partition // from Slurm; nil: the file alone describes it
-	minNodes int
-	maxNodes int // 0: no limit
+	name      string
+	order     int
+	priority  int
+	class     class // classPreemptible, or 0
+	exclusive bool  // its jobs get whole nodes
+	refused   []Reason
+	groups    []*group
+	choices   []choice
+	complete  bool             // Slurm has listed all nodes of the partition
+	slurm     *slurm.Partition // from Slurm; nil: the file alone describes it
+	minNodes  int
+	maxNodes  int // 0: no limit
 }
-
-// Classes order candidates of equal priority; the lowest is the best. All candidates of an
-// answer are of one class.
-const (
-	classPreemptible = 1 // its jobs may be preempted
-	classWasteful    = 2 // it has GPUs, and none is requested
-	classUncertain   = 8 // Slurm may refuse the job; sorted behind all others, whatever their priority
-	classUnknown     = 4 // its GPUs are unknown; sorted behind all others, whatever their priority
-)
 
 // choice is a QoS and an account that can be used in a partition.
 type choice struct {
@@ -170,7 +163,7 @@ func newLauncher(e *file.Entry, catalogue *gpu.Catalogue) *Launcher {
 	for i := range e.Partitions {
 		from := &e.Partitions[i]
 		p := &partition{
-			name: from.Name, order: i, priority: from.Priority,
+			name: from.Name, order: i, priority: from.Priority, exclusive: from.Exclusive,
 			minNodes: from.MinNodes, maxNodes: from.MaxNodes, choices: choices(from, rules),
 		}
 		if from.Preemptible {
@@ -259,7 +252,11 @@ func (l *Launcher) figures(c file.Configuration, features []string) figures {
 		if g.MinMemRatio == 0 {
 			g.MinMemRatio = c.GPU.MinMemRatio
 		}
-		fig.gpus = append(fig.gpus, l.newGPU(g, features))
+		of := features
+		if len(c.GPUs) > 1 && g.GRES != "" {
+			of = nil // the features may mean either type
+		}
+		fig.gpus = append(fig.gpus, l.newGPU(g, of))
 	}
 	if len(c.GPUs) > 0 {
 		return fig
@@ -330,17 +327,15 @@ func (l *Launcher) factsOf(model, gres string, features []string) *facts {
 		}
 		l.facts[key] = f
 	}
-	if len(f.Models) > 0 || len(features) == 0 {
+	if len(features) == 0 || len(f.Models) == 1 {
 		return f
 	}
 	key += strings.Join(features, "\x00")
 	if of := l.facts[key]; of != nil {
 		return of
 	}
-	of := &facts{Match: l.catalogue.Features(features), catalogue: l.catalogue}
-	if f.Slice != "" {
-		of.Slice, of.Least, of.Most = f.Slice, f.Least, f.Most
-	}
+	e := l.catalogue.Narrow(f.Match, features)
+	of := &facts{Match: e.Match, catalogue: l.catalogue}
 	l.facts[key] = of
 	return of
 }
@@ -386,6 +381,9 @@ func (l *Launcher) feature(name string) featureFigures {
 				f.memory = n
 			}
 		}
+	}
+	if bytes, sure := gpu.FeatureSize(name); l.guessing && sure {
+		f.memory = bytes
 	}
 	if l.features == nil {
 		l.features = map[string]featureFigures{}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
@@ -108,8 +109,16 @@ func (w World) Search(f *file.File) (*Search, error) {
 	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
 	s.Ask = func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
 		host := Hostname(f, e.Connector)
-		asker := cluster.Asker{Slurm: &slurm.Client{Run: Runner(host, w.run()), Dir: e.Path, Timeout: time.Minute}, Now: w.now}
-		snapshot, err := cache.Get(ctx, w.clusterKey(host, e.Path), asker.Ask)
+		var doubts slurm.Doubts
+		client := &slurm.Client{Run: Runner(host, w.run()), Dir: e.Path, Timeout: time.Minute, Odd: doubts.Add}
+		ask := func(ctx context.Context) (*cluster.Snapshot, error) {
+			s, err := cluster.Asker{Slurm: client, Now: w.now}.Ask(ctx)
+			if missing := doubts.Warnings(); err == nil && len(missing) > 0 {
+				s.Note = strings.TrimPrefix(s.Note+"; "+strings.Join(missing, "; "), "; ")
+			}
+			return s, err
+		}
+		snapshot, err := cache.Get(ctx, w.clusterKey(host, e.Path), ask)
 		if err == nil && snapshot.Note != "" && w.Warn != nil {
 			w.Warn(snapshot.Note)
 		}
@@ -138,11 +147,15 @@ func (w World) clusterKey(host, dir string) string {
 	if path == "" {
 		path = "/etc/slurm/slurm.conf"
 	}
-	changed := ""
+	changed, here := "", ""
+	if host == "" { // clusters may share the home directory, and have slurm.conf elsewhere
+		here, _ = os.Hostname()
+		here += " " + w.env("SLURM_CLUSTERS")
+	}
 	if info, err := os.Stat(path); err == nil && host == "" {
 		changed = info.ModTime().String()
 	}
-	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, dir, conf, changed)
+	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, here, dir, conf, changed)
 }
 
 // Query is a request made by another program, such as the agent.

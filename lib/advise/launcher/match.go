@@ -188,7 +188,7 @@ func unified(g *figures, a *request.Alternative, why report) bool {
 
 // fits reports whether a GPU satisfies a request.
 func fits(g *gpuSet, w *request.GPU) gpu.Answer {
-	if w.Kind != request.AnyGPU && string(w.Kind) != g.kind || w.Memory > 0 && w.Memory < g.floor {
+	if !kindFits(g, w) || w.Memory > 0 && w.Memory < g.floor {
 		return gpu.No
 	}
 	is := gpu.Yes
@@ -210,6 +210,17 @@ func fits(g *gpuSet, w *request.GPU) gpu.Answer {
 	return is
 }
 
+// kindFits reports whether a GPU is of the requested kind. A slice is one only for requests of slices.
+func kindFits(g *gpuSet, w *request.GPU) bool {
+	switch {
+	case (g.is.Slice != "") != w.Sliced():
+		return false
+	case w.Kind == request.Slice:
+		return g.kind == string(request.CUDA)
+	}
+	return w.Kind == request.AnyGPU || string(w.Kind) == g.kind
+}
+
 // fitting decides whether a GPU may serve a request.
 type fitting func(*gpuSet, *request.GPU) bool
 
@@ -229,13 +240,15 @@ func (g *gpuSet) hasAtLeast(bytes int64) gpu.Answer {
 	return gpu.Unknown
 }
 
+// hasAtMost compares with the size that GPUs are sold with: a V100 of 16 GB has 16 GiB.
 func (g *gpuSet) hasAtMost(bytes int64) gpu.Answer {
+	nominal := bytes + bytes/100*8
 	switch {
 	case g.most == 0:
 		return gpu.Unknown
-	case bytes >= g.most:
+	case nominal >= g.most:
 		return gpu.Yes
-	case bytes < g.least:
+	case nominal < g.least:
 		return gpu.No
 	}
 	return gpu.Unknown
@@ -360,7 +373,11 @@ func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 		g := &have[i]
 		name := firstOf(g.model, g.gres, g.is.Label())
 		switch {
-		case w.Kind != request.AnyGPU && string(w.Kind) != g.kind:
+		case g.is.Slice != "" && !w.Sliced():
+			why("gpu_slice", "whole GPUs requested, it has slices (%s); slice() requests one", name)
+		case g.is.Slice == "" && w.Sliced():
+			why("gpu_slice", "a slice requested, it has whole GPUs (%s)", name)
+		case !kindFits(g, w):
 			why("gpu_kind", "%s requested, the GPU is of kind %s", w.Kind, g.kind)
 		case len(w.Models) > 0 && g.isOneOf(w.Models) == gpu.No:
 			why("gpu_model", "model %s requested, the GPU is %s", strings.Join(w.Models, " or "), name)

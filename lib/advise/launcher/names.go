@@ -26,6 +26,16 @@ func (s *Search) Misspelt(r request.Request) string {
 			}
 			return text
 		}
+		for _, x := range a.GRES {
+			if text := s.noSuch("gres", x.Name); text != "" {
+				return text
+			}
+		}
+		for _, x := range a.Licenses {
+			if text := s.noSuch("license", x.Name); text != "" {
+				return text
+			}
+		}
 		for _, w := range a.GPUs {
 			if text := s.misspeltModel(w.Models); text != "" {
 				return text
@@ -33,6 +43,27 @@ func (s *Search) Misspelt(r request.Request) string {
 		}
 	}
 	return ""
+}
+
+// noSuch returns a message if no launcher has a GRES or a license, and all of them are known.
+func (s *Search) noSuch(what, name string) string {
+	for _, l := range s.Launchers {
+		if s.skips(l) != nil || l.machine != nil {
+			continue
+		}
+		if l.admission == nil || what == "license" && !l.admission.Known.Licenses {
+			return ""
+		}
+	}
+	known := s.names(what)
+	if slices.Contains(known, name) {
+		return ""
+	}
+	text := fmt.Sprintf("no launcher has the %s %q", what, name)
+	if near := spelling.Nearest(name, known); near != "" {
+		text += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return text
 }
 
 // Unknown returns how many groups of nodes may match but have GPUs of unknown model or memory.
@@ -72,7 +103,7 @@ func (s *Search) catalogue() *gpu.Catalogue {
 }
 
 // names returns the names that the searched launchers have for a field (partition, qos,
-// account, feature, host or model), sorted.
+// account, feature, host, model, gres or license), sorted.
 func (s *Search) names(field string) []string {
 	known := map[string]bool{}
 	add := func(names ...string) {
@@ -85,6 +116,11 @@ func (s *Search) names(field string) []string {
 	for _, l := range s.Launchers {
 		if s.skips(l) != nil {
 			continue
+		}
+		if field == "license" && l.admission != nil {
+			for _, x := range l.admission.Licenses {
+				add(x.Name)
+			}
 		}
 		groups := []*group{}
 		if l.machine != nil {
@@ -110,6 +146,12 @@ func (s *Search) names(field string) []string {
 				add(g.features...)
 			case "host":
 				add(g.names()...)
+			case "gres":
+				for _, x := range g.gres {
+					if add(x.Name); x.Type != "" {
+						add(x.Name + ":" + x.Type)
+					}
+				}
 			case "model":
 				for i := range g.gpus {
 					x := &g.gpus[i]

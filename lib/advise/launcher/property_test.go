@@ -278,7 +278,7 @@ func TestAssign(t *testing.T) {
 	for range rounds {
 		var have []gpuSet
 		for range 1 + r.IntN(3) {
-			g := gpuSet{kind: []string{"cuda", "mps"}[r.IntN(2)], count: 1 + r.IntN(2), least: int64(1 + r.IntN(4))}
+			g := gpuSet{kind: []string{"cuda", "mps"}[r.IntN(2)], is: &facts{}, count: 1 + r.IntN(2), least: int64(1 + r.IntN(4))}
 			g.most = g.least
 			g.floor = int64(r.IntN(int(g.most) + 1))
 			have = append(have, g)

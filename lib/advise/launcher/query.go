@@ -21,24 +21,14 @@ func Direct(catalogue *gpu.Catalogue) *Launcher {
 	}}}, catalogue)[0]
 }
 
-// commonRegexes read figures from the names that administrators often give to features. They
-// apply to launchers that query Slurm and have no features_regex.
+// commonRegexes read the number of GPUs from the name that administrators often give to a feature. They apply to
+// launchers that query Slurm and have no features_regex.
 var commonRegexes = func() []file.Regex {
-	var all []file.Regex
-	for _, text := range []string{
-		`GPU(?P<cuda_count>\d+)$`,
-		`GPUM(?P<cuda_memory>\d+G)$`,
-		`(?i:gpu[_-]?(?:mem|memory|ram|vram)[_:=-]?)(?P<cuda_memory>\d+(?i:gi?b?))$`,
-		`(?i:gpu|vram)[_:-]?(?P<cuda_memory>\d+(?i:gi?b?))$`,
-	} {
-		if r, _, err := file.CompileRegex(text); err == nil {
-			all = append(all, r)
-		}
-	}
-	return all
+	r, _, _ := file.CompileRegex(`GPU(?P<cuda_count>\d+)$`)
+	return []file.Regex{r}
 }()
 
-// maybeGPU reports whether one of commonRegexes could match a name. This quick test skips the
+// maybeGPU reports whether a name could tell of GPUs. This quick test skips the
 // names of thousands of racks and switches.
 func maybeGPU(name string) bool {
 	for i := 0; i+2 < len(name); i++ {
@@ -86,6 +76,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		known[from.Name] = p
 		p.complete = len(p.groups) == 0
 		p.slurm = from
+		p.exclusive = p.exclusive || from.Exclusive
 		if from.Preemptible() && from.PriorityTier < highest {
 			p.class = classPreemptible
 		}
@@ -158,6 +149,8 @@ func reservedText(g *cluster.Group, reserved map[string]*slurm.Reservation) stri
 
 // slurmFigures returns the resources of a node. Slurm's figures have precedence over the node's
 // features, and these over what the node inherits from the file.
+//
+// The name of a partition is the last source: of GPUs without type and model, on nodes whose features do not tell.
 func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, features []string) figures {
 	set(&c.CPU.Cores, from.CPUs)
 	set(&c.CPU.Memory, from.Memory)
@@ -176,6 +169,7 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 			said = 0 // it comes from the catalogue only
 		}
 	}
+	places := slices.Collect(from.Partitions.All())
 	var found []gpuSet
 	for _, g := range gres {
 		if g.Name == "gpu" && g.Count > 0 {
@@ -188,6 +182,11 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 	for i := range found {
 		g := &found[i]
 		of := features
+		if words := places; g.gres == "" && len(words) > 0 {
+			if is := l.catalogue.Features(features); len(is.Models) == 0 && said == 0 {
+				of = append(slices.Clone(features), words...)
+			}
+		}
 		if len(found) > 1 && g.gres != "" {
 			of = nil // the features may mean either type
 		}

@@ -127,6 +127,78 @@ func TestWhatSlurmSays(t *testing.T) {
 	}
 }
 
+// TestClasses checks which places an answer joins, and in which order.
+func TestClasses(t *testing.T) {
+	const (
+		cpu   = "Gres=(null) State=IDLE"
+		fat   = "RealMemory=900000 Gres=(null) State=IDLE"
+		small = "Gres=gpu:t4:4 AvailableFeatures=t State=IDLE"
+		large = "Gres=gpu:h200:4 AvailableFeatures=h State=IDLE"
+	)
+	for _, c := range []struct {
+		name, nodes, partitions, spec, want string
+		any                                 bool
+	}{
+		{name: "whole nodes are not joined with parts of nodes", nodes: node("a", "x", cpu) + node("b", "p", cpu),
+			partitions: "PartitionName=x State=UP OverSubscribe=EXCLUSIVE\nPartitionName=p State=UP", spec: "cpu()", want: "--partition=p --cpus-per-task=1"},
+		{name: "they are used where there is no other", nodes: node("a", "x", cpu), partitions: "PartitionName=x State=UP OverSubscribe=EXCLUSIVE", spec: "cpu()", want: "--partition=x --cpus-per-task=1"},
+		{name: "they are like others for a job that wants them", nodes: node("a", "x", cpu) + node("b", "p", cpu),
+			partitions: "PartitionName=p State=UP\nPartitionName=x State=UP OverSubscribe=EXCLUSIVE", spec: "exclusive", want: "--partition=p,x --exclusive"},
+		{name: "joined, they are behind: Slurm keeps the memory of a whole node for the next partition", nodes: node("a", "x", cpu) + node("b", "p", cpu),
+			partitions: "PartitionName=x State=UP OverSubscribe=EXCLUSIVE\nPartitionName=p State=UP MaxMemPerNode=1000", spec: "cpu()", want: "--partition=p,x --cpus-per-task=1", any: true},
+		{name: "large memory is for those who need it", nodes: node("a", "p", cpu) + node("f", "f", fat), partitions: "PartitionName=f State=UP\nPartitionName=p State=UP", spec: "cpu()", want: "--partition=p --cpus-per-task=1"},
+		{name: "and who needs it gets it", nodes: node("a", "p", cpu) + node("f", "f", fat), partitions: "PartitionName=p State=UP\nPartitionName=f State=UP", spec: "cpu(mem=200G)", want: "--partition=f --mem=190735M --cpus-per-task=1"},
+		{name: "partitions for special jobs", nodes: node("a", "p,debug,long-runs,interactive", cpu),
+			partitions: "PartitionName=debug State=UP\nPartitionName=interactive State=UP\nPartitionName=long-runs State=UP\nPartitionName=p State=UP MaxTime=2-0", spec: "duration=1h", want: "--time=01:00:00 --partition=p"},
+		{name: "a job that only they take", nodes: node("a", "p,debug,long-runs", cpu),
+			partitions: "PartitionName=debug State=UP MaxTime=30\nPartitionName=p State=UP MaxTime=2-0\nPartitionName=long-runs State=UP", spec: "duration=3d", want: "--time=72:00:00 --partition=long-runs"},
+		{name: "all of them", nodes: node("a", "p,debug", cpu), partitions: "PartitionName=debug State=UP\nPartitionName=p State=UP", spec: "cpu()", want: "--partition=p,debug --cpus-per-task=1", any: true},
+		{name: "the smallest GPUs that suffice", nodes: node("h", "p", large) + node("t", "q", small), partitions: "PartitionName=p State=UP\nPartitionName=q State=UP", spec: "cuda()", want: "--partition=q,p --gpus-per-node=1"},
+		{name: "what is billed less", nodes: node("a", "p,q", cpu), partitions: "PartitionName=p State=UP TRESBillingWeights=CPU=2.0,Mem=0.25G\nPartitionName=q State=UP", spec: "cpu()", want: "--partition=q,p --cpus-per-task=1"},
+	} {
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Any: c.any, Ask: saying(t, c.nodes, c.partitions, "", "")}
+		if got, want := found(t, s, c.spec), "slurm --nodes=1 "+c.want; got != want {
+			t.Errorf("%s: %s\n got %s\nwant %s", c.name, c.spec, got, want)
+		}
+	}
+}
+
+// TestGPUsOfNodes checks what GPUs nodes are taken to have, and what of them an answer takes.
+func TestGPUsOfNodes(t *testing.T) {
+	gres := func(gres, features string) string {
+		return "Gres=" + gres + " AvailableFeatures=" + features + " State=IDLE"
+	}
+	const mixed = "gpu:h100:2,gpu:nvidia_h100_80gb_hbm3_1g.10gb:7"
+	for _, c := range []struct{ name, nodes, spec, want string }{
+		{"a variant of one site makes no other unknown", node("a", "p", gres("gpu:h100:4", "ib")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
+		{"a feature beside the type", node("a", "p", gres("gpu:a100:4", "gpu80")) + node("b", "p", gres("gpu:a100:4", "gpu40")), "cuda(mem=80G)", "--partition=p --constraint=(gpu80) --gpus-per-node=1"},
+		{"an instance type", node("a", "p", gres("gpu:8", "p4de.24xlarge")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
+		{"the name of a partition is the last word", node("a", "v100", gres("gpu:4", "(null)")), "cuda(model=v100)", "--partition=v100 --gpus-per-node=1"},
+		{"features say more than the name of a partition", node("a", "v100", gres("gpu:4", "t4")), "cuda(model=v100)", "none"},
+		{"a number that no variant has is a slice", node("a", "p", gres("gpu:h100-47:2", "(null)")), "cuda(mem=40G)", "none"},
+		{"and has its size", node("a", "p", gres("gpu:h100-47:2", "(null)")), "slice(mem=40G)", "--partition=p --gpus-per-node=1"},
+		{"whole GPUs beside slices are requested by type", node("a", "p", gres(mixed, "(null)")), "cuda()", "--partition=p --gpus-per-node=h100:1"},
+		{"and so are slices", node("a", "p", gres(mixed, "(null)")), "slice()", "--partition=p --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:1"},
+		{"whole nodes come with all of both", node("a", "p", gres(mixed, "(null)")), "slice() & exclusive", "none"},
+		{"slices are no GPUs", node("a", "p", gres(mixed, "(null)")), "cuda() * 3", "none"},
+		{"a slice for each task", node("a", "p", gres(mixed, "(null)")), "slice(mem=9G) * 2 & tasks=2", "--partition=p --ntasks-per-node=2 --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:2"},
+		{"a model that names a slice", node("a", "p", gres(mixed, "(null)")), "cuda(model=1g.10gb)", "--partition=p --gpus-per-node=nvidia_h100_80gb_hbm3_1g.10gb:1"},
+		{"an upper bound is the size on the box", node("a", "p", gres("gpu:v100:4", "v100-16g")), "cuda(mem<=16G)", "--partition=p --gpus-per-node=1"},
+		{"an upper bound is the size on the box", node("a", "p", gres("gpu:l40s:4", "(null)")), "cuda(mem=24G..48G)", "--partition=p --gpus-per-node=1"},
+		{"and no more", node("a", "p", gres("gpu:l40s:4", "(null)")), "cuda(mem<=40G)", "none"},
+	} {
+		partitions := "PartitionName=p State=UP\nPartitionName=v100 State=UP"
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, c.nodes, partitions, "", "")}
+		want := c.want
+		if want != "none" {
+			want = "slurm --nodes=1 " + want
+		}
+		if got := found(t, s, c.spec); got != want {
+			t.Errorf("%s: %s\n got %s\nwant %s", c.name, c.spec, got, want)
+		}
+	}
+}
+
 // TestQuerySlurm checks how a file and Slurm complement each other.
 func TestQuerySlurm(t *testing.T) {
 	nodes := node("a", "gpu,heavy", "Gres=gpu:4 AvailableFeatures=GPU4,GPUM24G State=IDLE") + node("b", "other", "Gres=gpu:2 AvailableFeatures=GPU2,GPUM48G State=IDLE")
@@ -154,4 +226,41 @@ func documentedAuto(t *testing.T) string {
 	t.Helper()
 	_, auto, _ := strings.Cut(testdata(t, "documented.yaml"), "  - id: auto")
 	return "slurm:\n  - id: auto" + auto
+}
+
+// TestSites checks requests against nodes of many sites, as their public documentation describes them.
+func TestSites(t *testing.T) {
+	kinds := map[string]bool{}
+	for line := range strings.Lines(testdata(t, "sites.txt")) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		f := strings.Split(line, "|")
+		for i := range f {
+			f[i] = strings.TrimSpace(f[i])
+		}
+		if len(f) != 4 {
+			t.Fatalf("%q", line)
+		}
+		kinds[f[0]+f[1]] = true
+		features := f[1]
+		if features == "" {
+			features = "(null)"
+		}
+		partitions := ""
+		for name := range strings.SplitSeq(f[2], ",") {
+			partitions += "PartitionName=" + name + " State=UP\n"
+		}
+		nodes := node("a", f[2], "Gres="+f[0]+" AvailableFeatures="+features+" State=IDLE")
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, nodes, strings.TrimSpace(partitions), "", "")}
+		for expected := range strings.SplitSeq(f[3], ", ") {
+			spec, answer, _ := strings.Cut(expected, " ")
+			if got := found(t, s, spec); (got != "none") != (answer == "yes") {
+				t.Errorf("%s with features %q in %s: %s: %s, want %s", f[0], f[1], f[2], spec, got, answer)
+			}
+		}
+	}
+	if len(kinds) < 55 {
+		t.Errorf("%d kinds of nodes", len(kinds))
+	}
 }

@@ -21,6 +21,7 @@ type Search struct {
 	// AllowUnknown: if nothing else matches, use nodes of which it is unknown whether their
 	// GPUs match.
 	AllowUnknown bool
+	Any          bool      // join scarce and exclusive partitions with others
 	Now          time.Time // for deadlines
 	// Ask queries Slurm for a launcher with query_slurm. It is called at most once for each,
 	// when the search reaches it.
@@ -91,7 +92,7 @@ func resolved(a *request.Alternative) *request.Alternative {
 }
 
 func (s *Search) find(l *Launcher, a *request.Alternative) *Answer {
-	l.allowUnknown, l.now = s.AllowUnknown, s.Now
+	l.setup(s)
 	if l.Entry.Kind == file.Local {
 		if no, maybe := l.refuses(a); len(no) > 0 || maybe && !l.allowUnknown {
 			return nil
@@ -99,6 +100,14 @@ func (s *Search) find(l *Launcher, a *request.Alternative) *Answer {
 		return l.local(a)
 	}
 	return l.build(a, l.candidates(a, nil))
+}
+
+// setup takes over what the search accepts.
+func (l *Launcher) setup(s *Search) {
+	l.allowUnknown, l.now, l.joined = s.AllowUnknown, s.Now, 0
+	if s.Any {
+		l.joined = classJoined
+	}
 }
 
 // local returns the answer for a local launcher, with the options that follow from the request
@@ -171,7 +180,7 @@ func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answ
 
 // findAll returns an answer for each matching partition, QoS and account of a launcher.
 func (s *Search) findAll(l *Launcher, a *request.Alternative, limit int) []*Answer {
-	l.allowUnknown, l.now = s.AllowUnknown, s.Now
+	l.setup(s)
 	if l.Entry.Kind == file.Local {
 		if answer := s.find(l, a); answer != nil {
 			return []*Answer{answer}

@@ -63,13 +63,13 @@ func found(t testing.TB, s *Search, spec string) string {
 }
 
 // TestLab runs the requests of experimaestro's tests on a similar file. The search finds the
-// same nodes, but always in the order of the file, with padded times.
+// same nodes, but always the smallest GPUs first, then in the order of the file, with padded times.
 func TestLab(t *testing.T) {
 	s := &Search{Launchers: load(t, testdata(t, "features.yaml"))}
 	const a6000 = "(A6000&GPU3&GPUM48G)|(A6000&GPU2&GPUM48G)"
 	for _, c := range []struct{ spec, want string }{
-		{"duration=4 days & cuda(mem=24G) * 2", "lab --nodes=1 --time=96:00:00 --partition=electronic,hard --constraint=(GPU4&GPUM24G&RTX)|(A6000&GPU3&GPUM48G)|" +
-			"(A6000&GPU2&GPUM48G)|(A5000&GPU3&GPUM24G) --gpus-per-node=2"},
+		{"duration=4 days & cuda(mem=24G) * 2", "lab --nodes=1 --time=96:00:00 --partition=electronic,hard --constraint=(GPU4&GPUM24G&RTX)|(A5000&GPU3&GPUM24G)|" +
+			"(A6000&GPU3&GPUM48G)|(A6000&GPU2&GPUM48G) --gpus-per-node=2"},
 		{"cuda(mem=40G)", "lab --nodes=1 --partition=hard --constraint=(A6000&GPU3&GPUM48G)|(A6000&GPU2&GPUM48G) --gpus-per-node=1"},
 		{"cuda(mem=40G) * 3", "lab --nodes=1 --partition=hard --constraint=(A6000&GPU3&GPUM48G) --gpus-per-node=3"},
 		{"cuda(mem=40G) * 4", "none"},
@@ -82,9 +82,9 @@ func TestLab(t *testing.T) {
 		{"cuda(mem=40G) & partition!=h*", "none"},
 		{"cuda(mem=24G)*3 & host=daft", "lab --nodes=1 --partition=electronic --constraint=(GPU4&GPUM24G&RTX) --exclude=air --gpus-per-node=3"},
 		{"cuda(mem=24G)*3 & host!=daft & partition=electronic", "lab --nodes=1 --partition=electronic --constraint=(GPU4&GPUM24G&RTX) --exclude=daft --gpus-per-node=3"},
-		{"cuda(mem=24G)*3 & host!=?a* & nodes=2", "lab --nodes=2 --partition=hard --constraint=(A6000&GPU3&GPUM48G)|(A5000&GPU3&GPUM24G) --exclude=mayhem --gpus-per-node=3"},
+		{"cuda(mem=24G)*3 & host!=?a* & nodes=2", "lab --nodes=2 --partition=hard --constraint=(A5000&GPU3&GPUM24G)|(A6000&GPU3&GPUM48G) --exclude=mayhem --gpus-per-node=3"},
 		{"cuda(mem=24G)*3 & host=?a* & nodes=2", "none"},
-		{"cuda(mem=24G)*2 & nodes=2", "lab --nodes=2 --partition=electronic,hard --constraint=(GPU4&GPUM24G&RTX)|(A6000&GPU3&GPUM48G)|(A6000&GPU2&GPUM48G)|(A5000&GPU3&GPUM24G) --gpus-per-node=2"},
+		{"cuda(mem=24G)*2 & nodes=2", "lab --nodes=2 --partition=electronic,hard --constraint=(GPU4&GPUM24G&RTX)|(A5000&GPU3&GPUM24G)|(A6000&GPU3&GPUM48G)|(A6000&GPU2&GPUM48G) --gpus-per-node=2"},
 		{"cuda(mem=40G) & nodes=2", "lab --nodes=2 --partition=hard --constraint=" + a6000 + " --gpus-per-node=1"},
 		{"cuda(mem=40G) & nodes=3", "none"},
 	} {

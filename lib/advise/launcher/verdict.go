@@ -85,20 +85,13 @@ func large(g cluster.Group, need admission.Need, job admission.Job) bool {
 	if err != nil {
 		return true // an unknown form
 	}
-	count := func(of string) (n int64) {
-		for _, item := range gres {
-			if item.Name == "gpu" && (of == "" || item.Type == of) {
-				n += item.Count
-			}
-		}
-		return n
-	}
-	for of, n := range job.GPUTypes {
-		if n > count(of) {
-			return false
+	total := int64(0)
+	for _, item := range gres {
+		if item.Name == "gpu" {
+			total += item.Count
 		}
 	}
-	return job.GPUs <= count("")
+	return job.GPUs <= total && admission.HasGRES(g.GRES, job)
 }
 
 // modelled returns the job with options of sbatch, and the cluster's matching nodes.

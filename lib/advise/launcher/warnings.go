@@ -74,7 +74,7 @@ func (d *warnings) gpus(at file.Pos, whose string, gpus []gpuSet) {
 	for _, g := range gpus {
 		named := len(g.is.Models) > 0
 		what := "GPUs"
-		if name := g.model + g.gres; name != "" {
+		if name := firstOf(g.model, g.gres, ""); name != "?" {
 			what = fmt.Sprintf("GPUs %q", name)
 		}
 		switch {
@@ -89,7 +89,7 @@ func (d *warnings) gpus(at file.Pos, whose string, gpus []gpuSet) {
 				whose, what, unit.FormatSize(g.least), unit.FormatSize(g.most))
 		}
 		if len(gpus) > 1 && g.gres == "" {
-			d.warn(at, `set "gres" to the types that Slurm has`,
+			d.warn(at, `set "gres_type" to the types that Slurm has`,
 				"%sseveral kinds of GPUs, without the types by which Slurm distinguishes them: a job may get any of them", whose)
 		}
 	}

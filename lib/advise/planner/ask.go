@@ -17,10 +17,15 @@ type Asker struct {
 	Client slurm.Client
 	Now    func() time.Time
 	UID    func(name string) (id uint32, ok bool) // the number of a user
+	Doubts slurm.Doubts                           // records without which Slurm's listings were read
 }
 
 // New returns an Asker for the Slurm of this machine.
-func New() *Asker { return &Asker{Now: clock.Now, UID: userID} }
+func New() *Asker {
+	a := &Asker{Now: clock.Now, UID: userID}
+	a.Client.Odd = a.Doubts.Add
+	return a
+}
 
 // userID is the number of a user whom this machine knows.
 func userID(name string) (uint32, bool) {

@@ -72,7 +72,7 @@ func TestSettle(t *testing.T) {
 		if end > 0 {
 			text[3] = stamp(end)
 		}
-		return strings.Join(text, "\x1f") + "\x1f\n"
+		return strings.Join(text, answers.Mark) + answers.Mark + "\n"
 	}
 	told := []Told{
 		{Job: "1", Submit: submit, Made: made},                  // runs
@@ -87,7 +87,7 @@ func TestSettle(t *testing.T) {
 	}
 	seen := map[string]int64{"1": made + 30, "2": 0}
 	asked := answers.Programs(t, map[string]string{
-		"sacct --noheader --parsable --delimiter=\x1f --allocations --duplicates --allusers --jobs=3,4,5,6,7 --format=JobIDRaw,Submit,Start,End": row("3", submit, made+60, made+90) +
+		"sacct --noheader --parsable --delimiter=" + answers.Mark + " --format=JobIDRaw,Submit,Start,End --allocations --duplicates --allusers --jobs=3,4,5,6,7": row("3", submit, made+60, made+90) +
 			row("4", submit, 0, made+20) + row("5", submit+5, made+70, 0),
 	})
 	for _, accounting := range []bool{true, false} {

@@ -48,7 +48,7 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 	questions := []func(context.Context) error{
 		a.Partitions(&n.Partitions), Listing(&n.Nodes, a.Client.Nodes),
 		Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
-		Listing(&n.Details, func(ctx context.Context) ([]slurm.JobDetail, error) { return a.Client.JobDetails(ctx, "") }),
+		Listing(&n.Details, a.Client.AllJobDetails),
 		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
 	}
 	if n.Config.Multifactor() {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/base/web"
 	"github.com/ponos-tools/ponos/lib/task/need"
 )
 
@@ -150,6 +151,8 @@ func (c *Config) finishQueue(problem func(key, format string, args ...any), path
 			problem("url", "it is missing")
 		} else if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			problem("url", "not an http or https URL: %q", c.URL)
+		} else if !web.Private(u) {
+			problem("url", "not an https URL: the seed must not be sent unencrypted")
 		}
 		if c.FarmID == "" {
 			problem("farm_id", "it is missing")

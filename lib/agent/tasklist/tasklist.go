@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -134,6 +135,43 @@ func (f Filter) Has(s spool.Summary) bool {
 	return (f.Since.IsZero() || !s.Created.Before(f.Since)) && (f.Until.IsZero() || s.Created.Before(f.Until))
 }
 
+// Unknown says that no task has the group or the name of the filter; nil if some have.
+func (f Filter) Unknown(all []spool.Summary) error {
+	groups, names := map[string]bool{}, map[string]bool{}
+	for _, s := range all {
+		groups[s.Group], names[s.Slug] = true, true
+	}
+	for _, word := range []struct {
+		text, given string
+		known       map[string]bool
+	}{{"no task is in group %q", f.Group, groups}, {"no task has the name %q", f.Name, names}} {
+		known := slices.Sorted(maps.Keys(word.known))
+		if word.given == "" || slices.ContainsFunc(known, func(s string) bool { return match(word.given, s) }) {
+			continue
+		}
+		err := fmt.Errorf(word.text, task.Clean(word.given))
+		if near := spelling.Nearest(word.given, known[:min(len(known), maxNear)]); near != "" {
+			return fault.Hint(err, fmt.Sprintf("did you mean %q?", task.Clean(near)))
+		}
+		return err
+	}
+	return nil
+}
+
+// Nothing says that the filter selects none of these tasks, and why; nil if the filter is empty.
+func (f Filter) Nothing(all []spool.Summary) error {
+	if err := f.Unknown(all); err != nil || f.Empty() {
+		return err
+	}
+	if len(f.States) > 0 {
+		return fmt.Errorf("no task that matches is in state %s", strings.Join(f.States, ", "))
+	}
+	return errors.New("no task matches")
+}
+
+// maxNear limits among how many names the nearest is looked for.
+const maxNear = 1000
+
 // match is path.Match in which '*' and '?' also match slashes.
 func match(pattern, s string) bool {
 	if pattern == s {
@@ -183,7 +221,7 @@ func Find(all []spool.Summary, word string) ([]spool.Summary, error) {
 	}
 	err := fmt.Errorf("no task has the id or the name %q", task.Clean(word))
 	names := make([]string, 0, len(all))
-	for _, s := range all[max(0, len(all)-1000):] {
+	for _, s := range all[max(0, len(all)-maxNear):] {
 		names = append(names, s.Slug)
 	}
 	if near := spelling.Nearest(word, names); near != "" && len(word) < 64 {

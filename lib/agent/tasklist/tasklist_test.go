@@ -1,6 +1,7 @@
 package tasklist
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -141,5 +142,25 @@ func TestReadWords(t *testing.T) {
 	}
 	if _, err := ReadWords(strings.NewReader(strings.Repeat("a", 1<<17))); err == nil || err.Error() != "standard input: a line is longer than 65536 bytes" {
 		t.Error(err)
+	}
+}
+
+func TestNothing(t *testing.T) {
+	for _, tt := range []struct{ states, group, name, since, want string }{
+		{"", "", "", "", "<nil>; "},
+		{"", "rl", "", "", `no task is in group "rl"; did you mean "lr"?`},
+		{"", "a/c*", "", "", `no task is in group "a/c*"; `},
+		{"", "lr", "trian", "", `no task has the name "trian"; did you mean "train"?`},
+		{"", "", "", "1min", "no task matches; "},
+		{"", "lr", "train", "", "no task matches; "},
+		{"stopped,stopping", "lr", "", "", "no task that matches is in state stopped, stopping; "},
+	} {
+		f, err := NewFilter(flags("state", tt.states, "group", tt.group, "name", tt.name, "since", tt.since, "until", ""), noon.Add(5*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Nothing(all); fmt.Sprintf("%v; %s", err, fault.HintOf(err)) != tt.want {
+			t.Errorf("%+v: %v; %s; want %s", tt, err, fault.HintOf(err), tt.want)
+		}
 	}
 }

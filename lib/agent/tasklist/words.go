@@ -19,7 +19,7 @@ type Choice struct {
 	All   []spool.Summary // the tasks of the spool; none if nothing is selected
 	Words []string        // words that select tasks; nil: the filter does
 	Found []spool.Summary
-	Errs  []error // errors of words that select nothing
+	Errs  []error // errors of words, or of a filter, that select nothing
 }
 
 // Choose finds the tasks that flags, as of app.TaskFlags, and arguments select; without both, those
@@ -42,6 +42,9 @@ func Choose(flag func(name string) string, args []string, stdin io.Reader) (c Ch
 		return c, err
 	}
 	c.Found, c.Errs = Select(c.All, c.Words, filter)
+	if len(c.Found) == 0 && len(c.Errs) == 0 {
+		c.Errs = []error{filter.Nothing(c.All)}
+	}
 	return c, nil
 }
 

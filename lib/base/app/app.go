@@ -39,6 +39,8 @@ type Tool struct {
 	// StopAtArg ends the flags at the first argument, for tools that run a command. In other tools,
 	// flags and arguments may be mixed.
 	StopAtArg bool
+	// Unknown returns a hint to an option that the tool does not have, such as "-N" or "--nodes", or "". It may be nil.
+	Unknown func(option string) string
 }
 
 // Main runs a tool as the whole process and returns its exit status. SIGINT and SIGTERM cancel the
@@ -134,7 +136,7 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		if c.Command != nil && c.Command.Name != t.Name {
 			flags, name = c.Command.Flags, c.Command.HelpName
 		}
-		return wrongFlag(err, name, flags)
+		return wrongFlag(err, name, flags, t.Unknown)
 	}
 	var prepare func(path []string, commands []*cli.Command)
 	prepare = func(path []string, commands []*cli.Command) {

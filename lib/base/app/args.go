@@ -9,7 +9,8 @@ import (
 
 // normalize rewrites a command line in the style of Unix tools into the one that urfave/cli
 // understands: flags go before arguments, "-n5" becomes "-n 5", and a negative number is a value, not
-// a flag. Nothing after "--" is changed.
+// a flag. Nothing after "--" is changed. A flag that lacks its value before "--" ends the command line, which
+// makes it an error.
 func (t Tool) normalize(args []string) []string {
 	if len(args) == 0 {
 		return []string{t.Name}
@@ -42,6 +43,9 @@ func (t Tool) normalize(args []string) []string {
 			}
 			split, takesValue := known.split(arg)
 			moved = append(moved, split...)
+			if takesValue && i+1 < len(rest) && rest[i+1] == "--" { // which is never meant as its value
+				return append(out, moved...)
+			}
 			if takesValue && i+1 < len(rest) {
 				i++
 				moved = append(moved, rest[i])

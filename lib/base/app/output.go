@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -75,7 +76,8 @@ func Height(w io.Writer) int {
 }
 
 // Sanitize takes out of s what would move the cursor or change the colours of a
-// terminal: control characters become '?', a tab becomes a blank.
+// terminal: control characters become '?', a tab becomes a blank. What changes the direction of
+// text is shown as \u202e.
 func Sanitize(s string) string {
 	plain := true
 	for i := range len(s) {
@@ -84,15 +86,25 @@ func Sanitize(s string) string {
 	if plain {
 		return s
 	}
-	return strings.Map(func(r rune) rune {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "?") {
 		switch {
 		case r == '\t':
-			return ' '
+			b.WriteByte(' ')
 		case r < ' ', r >= 0x7f && r < 0xa0:
-			return '?'
+			b.WriteByte('?')
+		case turns(r):
+			fmt.Fprintf(&b, "\\u%04x", r)
+		default:
+			b.WriteRune(r)
 		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
+	}
+	return b.String()
+}
+
+// turns reports whether a character changes the direction of text, or breaks a line.
+func turns(r rune) bool {
+	return r == 0x061c || r >= 0x200e && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
 // Nearest returns the candidate that word most likely means, or "".

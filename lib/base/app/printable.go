@@ -90,7 +90,7 @@ func (p *printable) show(text []byte, end bool) (out, rest []byte) {
 			switch {
 			case r == utf8.RuneError && size == 1:
 				out = fmt.Appendf(out, "\\x%02x", c)
-			case r < 0xa0, r == 0x061c, r >= 0x200e && r <= 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+			case r < 0xa0, turns(r):
 				out = fmt.Appendf(out, "\\u%04x", r)
 			default:
 				out = append(out, text[:size]...)

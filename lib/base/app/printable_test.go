@@ -75,3 +75,13 @@ func FuzzPrintable(f *testing.F) {
 		}
 	})
 }
+
+func TestSanitize(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain": "plain", "a\tb": "a b", "\x1b[2J\r\n": "?[2J??", "é\u202egnp.exe": `é\u202egnp.exe`, "a\u2028b\u2066": `a\u2028b\u2066`, "\u009b": "?", "\xff": "?",
+	} {
+		if got := Sanitize(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,7 +15,7 @@ import (
 
 // wrongFlag replaces the messages of the standard library's flag package, which has no error types
 // for them.
-func wrongFlag(err error, name string, flags []cli.Flag) error {
+func wrongFlag(err error, name string, flags []cli.Flag, explain func(option string) string) error {
 	text, hint := err.Error(), fmt.Sprintf("see %q", name+" --help")
 	if flag, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		var names []string
@@ -23,6 +24,9 @@ func wrongFlag(err error, name string, flags []cli.Flag) error {
 		}
 		if near := Nearest(strings.TrimLeft(flag, "-"), names); near != "" && len(near) > 1 {
 			hint = fmt.Sprintf("did you mean --%s?", near)
+		}
+		if explain != nil {
+			hint = cmp.Or(explain(dashed(flag)), hint)
 		}
 		text = "unknown option " + dashed(flag)
 	} else if flag, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
@@ -51,10 +55,10 @@ func complaint(flags []cli.Flag, name, value, otherwise string) string {
 
 var invalidValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-([^:]+): (.*)$`)
 
-// dashed returns the name of an option as it is typed.
+// dashed returns the name of an option as it is usually typed.
 func dashed(name string) string {
 	name = strings.TrimLeft(name, "-")
-	if utf8.RuneCountInString(name) == 1 {
+	if utf8.RuneCountInString(strings.TrimRight(name, "0123456789")) <= 1 { // -n and -n5
 		return "-" + name
 	}
 	return "--" + name

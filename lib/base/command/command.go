@@ -33,8 +33,6 @@ type Cmd struct {
 	// DieWithParent kills the program (not what it has started) at once when
 	// this process ends in whatever way.
 	DieWithParent bool
-	// CPUs are the ids of those that a session may use; nil: those of this process.
-	CPUs []int
 }
 
 func (c Cmd) arg0() string {

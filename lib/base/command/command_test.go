@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func sh(script string) Cmd { return Cmd{Name: "sh", Args: []string{"-c", script}} }
@@ -102,26 +100,4 @@ func TestStderrIsBounded(t *testing.T) {
 	if len(got.Stderr) > maxStderr || !strings.HasSuffix(string(got.Stderr), "end\n") {
 		t.Errorf("%d bytes kept", len(got.Stderr))
 	}
-}
-
-// What a program leaves behind may belong to others: that is not an error of the program.
-func TestSessionWithProcessesOfOthers(t *testing.T) {
-	needs.Root(t, "to leave processes of others")
-	s, err := StartSession(Cmd{Name: "sh", Args: []string{"-c", "sleep 60 & exit 3"}, Dir: t.TempDir()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = syscall.Kill(-s.PID(), syscall.SIGKILL) }()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // the thread, which is no longer root's, ends with the goroutine
-		const nobody = 65534
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
-			t.Error(errno)
-		} else if code, err := s.Wait(); code != 3 || err != nil {
-			t.Errorf("%d, %v", code, err)
-		}
-	}()
-	<-done
 }

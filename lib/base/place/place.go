@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 	homedir "github.com/mitchellh/go-homedir"
@@ -27,6 +28,23 @@ func UserStateDir() string {
 		return fmt.Sprintf("/var/tmp/ponos-%d", os.Geteuid())
 	}
 	return filepath.Join(home, ".local/state/ponos")
+}
+
+// Unclaimed returns a path that other users can know in a place where all may write, such as /tmp: the path itself, or, if
+// it belongs to another user, the first of PATH.1, PATH.2, ... that does not. All processes of a user get the same one.
+func Unclaimed(path string) string {
+	const most = 1000
+	for i := range most {
+		name := path
+		if i > 0 {
+			name = fmt.Sprintf("%s.%d", path, i)
+		}
+		info, err := os.Lstat(name)
+		if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() {
+			return name
+		}
+	}
+	return path
 }
 
 // Memory is what the tools of one user on one host remember, in a directory of the user; the zero

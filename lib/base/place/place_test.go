@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 func TestMemory(t *testing.T) {
@@ -37,5 +39,28 @@ func TestMemory(t *testing.T) {
 	}
 	if _, err := m.Identity("/d"); err == nil {
 		t.Error("a note that cannot be read is no error")
+	}
+}
+
+// A path that another user has taken is left to that user, and all processes agree on the next.
+func TestUnclaimed(t *testing.T) {
+	needs.Root(t, "a file of another user")
+	path := filepath.Join(t.TempDir(), "tokens-7")
+	for i, taken := range []string{"", ".1", ".2"} {
+		if got := Unclaimed(path); got != path+taken {
+			t.Errorf("%d taken: %s", i, got)
+		}
+		if err := os.Symlink("/etc/passwd", path+taken); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Lchown(path+taken, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path+".3", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := Unclaimed(path); got != path+".3" {
+		t.Errorf("the one that is there: %s", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/web"
 )
 
 // Contents is which programs an image has.
@@ -126,7 +127,7 @@ func (s *session) layer(ctx context.Context, digest string, file func(name strin
 	if !versionPattern.MatchString(digest) {
 		return fault.Errorf(fault.Unavailable, "registry %s: it has an invalid digest", s.ref.host)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address("blobs/"+digest), nil)
+	req, err := http.NewRequestWithContext(web.Leaves(ctx), http.MethodGet, s.address("blobs/"+digest), nil)
 	if err != nil {
 		return fmt.Errorf("%w: invalid address", ErrRefused)
 	}
@@ -134,7 +135,7 @@ func (s *session) layer(ctx context.Context, digest string, file func(name strin
 	if s.auth != "" {
 		req.Header.Set("Authorization", s.auth)
 	}
-	client := *s.client.HTTP
+	client := web.Guard(s.client.HTTP)
 	client.Timeout = 0 // a layer takes longer than an answer; the context bounds it
 	resp, err := client.Do(req)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/web"
 )
 
 // ErrRefused says that the registry has no such image, or does not give it to this user.
@@ -50,7 +51,8 @@ type Client struct {
 // New returns a client with a login as docker takes it: -u USER -p PASSWORD REGISTRY, or
 // nothing.
 func New(login string) *Client {
-	c := &Client{HTTP: &http.Client{Timeout: 20 * time.Second}}
+	c := &Client{HTTP: web.New(nil)}
+	c.HTTP.Timeout = 20 * time.Second
 	words := strings.Fields(login)
 	for i := 0; i < len(words); i++ {
 		switch {
@@ -242,7 +244,10 @@ func (s *session) ask(ctx context.Context, address, accept, auth string) (body [
 	if auth != "" {
 		req.Header.Set("Authorization", auth)
 	}
-	resp, err := s.client.HTTP.Do(req)
+	if strings.HasPrefix(auth, "Bearer ") {
+		req = req.WithContext(web.Leaves(ctx)) // configurations lie in a store
+	}
+	resp, err := web.Guard(s.client.HTTP).Do(req)
 	if err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/web"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -18,8 +18,6 @@ const (
 	maxLog = 4 << 20
 	// logTries limits the tries to fetch a log, which the host uploads after the request.
 	logTries = 8
-	// maxHops limits the redirects of the server that stores the logs.
-	maxHops = 5
 )
 
 // Log requests the output of an instance, and fetches it when it is available.
@@ -58,34 +56,24 @@ func (r *REST) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	return nil, err
 }
 
-// Errors of a log's address, for which a retry does not help.
-var (
-	errAddress = errors.New("its address is not valid")
-	errHops    = errors.New("too many redirects")
-)
+var errAddress = errors.New("its address is not valid")
 
 // fetch fetches a log. It does not send the key, as the address and its redirects lead to other
 // hosts. later reports whether a retry may help.
 func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, later bool, err error) {
 	u, err := url.Parse(address)
-	if err != nil || !fetchable(u, u) {
+	if err != nil || !fetchable(u) {
 		return nil, false, failed(op, ErrNotReady, 0, errAddress.Error())
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, false, failed(op, ErrNotReady, 0, errAddress.Error())
 	}
-	store := *r.Client
+	store := web.Guard(r.Client)
+	guard := store.CheckRedirect
 	store.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		r.calls.Add(1)
-		req.Header.Del("Referer") // the address may be signed
-		switch {
-		case len(via) > maxHops:
-			return errHops
-		case !fetchable(req.URL, u):
-			return errAddress
-		}
-		return nil
+		return guard(req, via)
 	}
 	r.calls.Add(1)
 	resp, err := store.Do(req)
@@ -94,7 +82,7 @@ func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, late
 		if errors.As(err, &u) {
 			err = u.Err // without the address
 		}
-		return nil, !errors.Is(err, errAddress) && !errors.Is(err, errHops), failed(op, ErrNotReady, 0, fault.Text(err))
+		return nil, !errors.Is(err, web.ErrAddress) && !errors.Is(err, web.ErrRedirects), failed(op, ErrNotReady, 0, fault.Text(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -107,13 +95,7 @@ func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, late
 	return text, false, nil
 }
 
-// fetchable reports whether a log may be fetched from u after the address first: a redirect
-// must not go from https to http, except on this machine.
-func fetchable(u, first *url.URL) bool {
-	if u.Host == "" || u.User != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
-	return u.Scheme == "https" || u.Scheme == "http" && (first.Scheme == "http" || local)
+// fetchable reports whether a log may be fetched from an address.
+func fetchable(u *url.URL) bool {
+	return u.Host != "" && u.User == nil && (u.Scheme == "https" || u.Scheme == "http")
 }

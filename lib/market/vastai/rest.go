@@ -17,6 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/web"
 )
 
 // DefaultURL is the address of the market.
@@ -55,13 +56,11 @@ func NewREST(address, key string) *REST {
 	if address == "" {
 		address = DefaultURL
 	}
+	client := web.New(nil)
+	client.Timeout = callTime
 	return &REST{
 		URL: strings.TrimRight(address, "/"), Key: key, Wait: 2 * time.Second, Tries: 4,
-		Client: &http.Client{
-			Timeout: callTime,
-			// A redirect would drop the body, and could send the key to another host.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		Client: client,
 	}
 }
 

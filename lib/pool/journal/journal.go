@@ -159,7 +159,7 @@ var ErrTaken = errors.New("another scheduler has taken the run directory")
 
 // Create makes or reopens a run directory and locks it.
 func Create(dir, joblog string) (*Journal, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.Errorf(fault.Usage, "run directory: %w", err)
 	}
 	j := &Journal{Dir: dir, sends: map[sendKey][]int64{}}

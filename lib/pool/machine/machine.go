@@ -6,13 +6,10 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -245,75 +242,6 @@ func Hostname() string {
 		return "localhost"
 	}
 	return name
-}
-
-// Orphans returns the processes that were reparented to this one. They become children of the main
-// thread, which must not start any itself.
-//
-// It is called after each task, so the file is kept open.
-func Orphans() func() []int {
-	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	if err != nil {
-		return nil
-	}
-	b := make([]byte, 64<<10)
-	return func() []int {
-		n, err := f.ReadAt(b, 0)
-		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
-			return nil
-		}
-		return fields(b[:n])
-	}
-}
-
-// Children returns the children of all threads of this process.
-func Children() []int {
-	files, _ := filepath.Glob("/proc/self/task/*/children")
-	var out []int
-	for _, name := range files {
-		if b, err := os.ReadFile(name); err == nil {
-			out = append(out, fields(b)...)
-		}
-	}
-	return out
-}
-
-func fields(b []byte) []int {
-	var out []int
-	for f := range bytes.FieldsSeq(b) {
-		if pid, err := strconv.Atoi(string(f)); err == nil {
-			out = append(out, pid)
-		}
-	}
-	return out
-}
-
-// Session returns the session of a process, and whether it is a zombie.
-func Session(pid int) (session int, zombie bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, true
-	}
-	f := statFields(b)
-	if len(f) < 4 {
-		return 0, true
-	}
-	session, _ = strconv.Atoi(string(f[3]))
-	return session, f[0][0] == 'Z'
-}
-
-// Variable returns a variable of the environment of a process.
-func Variable(pid int, name string) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		return ""
-	}
-	for v := range bytes.SplitSeq(b, []byte{0}) {
-		if value, ok := bytes.CutPrefix(v, []byte(name+"=")); ok {
-			return string(value)
-		}
-	}
-	return ""
 }
 
 // Available returns the memory in bytes that can be allocated without swapping: MemAvailable of

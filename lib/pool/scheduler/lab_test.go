@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
@@ -50,12 +50,12 @@ type machine struct {
 // processes are those of one worker there.
 type processes struct {
 	*machine
-	handle command.Handler
+	handle executor.Handler
 }
 
 func (p processes) Reap() {}
 
-func (p processes) tell(e command.SpawnEvent) {
+func (p processes) tell(e executor.SpawnEvent) {
 	if next := p.handle(e); next != nil {
 		p.Start(*next)
 	}
@@ -104,12 +104,12 @@ func (m *machine) partition() {
 	}
 }
 
-func (p processes) Start(l command.Launch) {
+func (p processes) Start(l executor.Launch) {
 	m := p.machine
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken {
-		go p.tell(command.SpawnEvent{Tag: l.Tag, Err: syscall.ENOENT})
+		go p.tell(executor.SpawnEvent{Tag: l.Tag, Err: syscall.ENOENT})
 		return
 	}
 	m.next++
@@ -127,9 +127,9 @@ func (p processes) Start(l command.Launch) {
 	}
 	m.lab.count(seq, 1)
 	go func() {
-		p.tell(command.SpawnEvent{Tag: l.Tag, PID: pid})
+		p.tell(executor.SpawnEvent{Tag: l.Tag, PID: pid})
 		seconds, _ := strconv.ParseFloat(l.Argv[1], 64)
-		e := command.SpawnEvent{Tag: l.Tag, PID: pid, Ended: true}
+		e := executor.SpawnEvent{Tag: l.Tag, PID: pid, Ended: true}
 		status := strings.Join(l.Argv[2:], "")
 		if m.fails != nil {
 			m.mu.Lock()
@@ -274,7 +274,7 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	}
 	l.workers.Go(func() {
 		_ = worker.Run(worker.Options{
-			In: toWorker, Out: fromWorker, Processes: func(_ int, handle command.Handler) worker.Processes { return processes{m, handle} },
+			In: toWorker, Out: fromWorker, Processes: func(_ int, handle executor.Handler) executor.System { return processes{m, handle} },
 			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30, Kernel: m.name, Clock: int64(time.Since(l.began))}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: temp,
 			Clock: func() int64 { return int64(time.Since(l.began)) }, Clear: m.clear,
 		})

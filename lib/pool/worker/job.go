@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -23,24 +24,20 @@ import (
 
 // job is a task on this node.
 type job struct {
-	run      wire.Run
-	queued   bool
-	pid      int
-	began    time.Time
-	deadline time.Time // of its own time limit
-	killAt   time.Time // when SIGTERM has not been enough
-	why      wire.Outcome
-	now      bool      // it is to be killed at once
-	told     bool      // the scheduler knows that it runs
-	shell    bool      // it is a script without "#!"
-	lacked   time.Time // when the system first lacked resources to start it
-	out      *capture
-	sent     [2]int64 // bytes of it that the scheduler has had while it runs
-	stdin    *os.File
-	fulls    int64 // see logs, when it began
-	memory   confined
-	done     *wire.Done // how it has ended, if that is not yet to be reported
-	doubt    time.Time  // until when its cause may become known
+	run     wire.Run
+	queued  bool
+	command executor.Command
+	pid     int // while it runs
+	began   time.Time
+	told    bool      // the scheduler knows that it runs
+	shell   bool      // it is a script without "#!"
+	lacked  time.Time // when the system first lacked resources to start it
+	out     *capture
+	sent    [2]int64 // bytes of it that the scheduler has had while it runs
+	stdin   *os.File
+	fulls   int64      // see logs, when it began
+	done    *wire.Done // how it has ended, if that is not yet to be reported
+	doubt   time.Time  // until when its cause may become known
 }
 
 // patience is how long a start is tried again while the system lacks resources for another process or
@@ -48,12 +45,12 @@ type job struct {
 const patience = 10 * time.Second
 
 // next prepares the next ready task for its launch; nil if there is none.
-func (w *worker) next() *command.Launch {
+func (w *worker) next() *executor.Command {
 	for len(w.ready) > 0 {
 		j := w.ready[0]
 		w.ready = w.ready[1:]
-		if l := w.start(j); l != nil {
-			return l
+		if w.start(j) {
+			return &j.command
 		}
 	}
 	w.ready = nil
@@ -62,42 +59,52 @@ func (w *worker) next() *command.Launch {
 
 // startReady starts all that is ready.
 func (w *worker) startReady() {
-	for l := w.next(); l != nil; l = w.next() {
-		w.procs.Start(*l)
+	for c := w.next(); c != nil; c = w.next() {
+		w.exec.Start(c)
 	}
 }
 
-// start makes a task ready to be started; the result arrives as an event. It is nil if the task has
-// ended already.
-func (w *worker) start(j *job) *command.Launch {
+// start makes a task ready to be started; the result arrives as an event. It reports false if the task has
+// ended already, or waits.
+func (w *worker) start(j *job) bool {
 	j.began = clock.Now()
-	if j.why != "" { // it was ended while it waited
+	if w.exec.Why(&j.command) != "" { // it was ended while it waited
 		w.end(j, &wire.Done{})
-		return nil
+		return false
 	}
 	if !w.gate.pass(j.began) {
 		w.again = append(w.again, j)
-		return nil
+		return false
 	}
 	if j.run.Prepare && !w.prepare(j) {
-		return nil
+		return false
 	}
 	if w.setup.Noop {
 		w.end(j, &wire.Done{})
-		return nil
+		return false
 	}
 	l, err := w.launch(j)
 	if err != nil {
 		w.cannotStart(j, err)
-		return nil
+		return false
 	}
-	return l
+	j.command.Launch, j.command.Of = *l, j
+	j.command.Limit = time.Duration(j.run.Timeout * float64(time.Second))
+	name := w.taskName(j.run.Key)
+	j.command.Name, j.command.Memory = strings.ReplaceAll(name, "/", "-"), j.run.Need.Mem
+	if w.Orphans != nil {
+		j.command.Marks = []string{taskVar + name}
+	}
+	return true
 }
 
+// taskVar begins the entry of the environment by which the processes of a task are known.
+const taskVar = "JOBPOOL_TASK="
+
 // launch prepares the start of a task.
-func (w *worker) launch(j *job) (*command.Launch, error) {
+func (w *worker) launch(j *job) (*executor.Launch, error) {
 	r := &j.run
-	l := &command.Launch{Tag: j, Dir: string(r.Dir), Env: w.taskEnv(r), Stdin: w.null.Fd(), Nice: w.setup.Nice}
+	l := &executor.Launch{Dir: string(r.Dir), Env: w.taskEnv(r), Nice: w.setup.Nice}
 	if l.Dir == "" {
 		l.Dir = string(w.setup.Dir)
 	}
@@ -125,8 +132,9 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 			return nil, err
 		}
 	}
+	stdin := w.null
 	if j.stdin != nil {
-		l.Stdin = j.stdin.Fd()
+		stdin = j.stdin
 	}
 	if j.out == nil {
 		j.fulls = w.logs.fulls.Load()
@@ -134,8 +142,7 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 			return nil, &outputError{err}
 		}
 	}
-	l.Stdout, l.Stderr = uintptr(j.out.files[0]), uintptr(j.out.files[1])
-	w.confine(j, l)
+	l.Files = []uintptr{stdin.Fd(), uintptr(j.out.files[0]), uintptr(j.out.files[1])}
 	return l, nil
 }
 
@@ -254,7 +261,7 @@ func (w *worker) taskEnv(r *wire.Run) []string {
 		"JOBPOOL_SLOT="+strconv.Itoa(r.Slot),
 		"PARALLEL_SEQ="+strconv.FormatInt(r.Seq, 10), // as GNU parallel calls them
 		"PARALLEL_JOBSLOT="+strconv.Itoa(r.Slot),
-		"JOBPOOL_TASK="+w.taskName(r.Key),
+		taskVar+w.taskName(r.Key),
 		"JOBPOOL_CPUS="+machine.FormatList(r.CPUs),
 		"JOBPOOL_NCPUS="+strconv.Itoa(r.Need.CPUs),
 	)
@@ -305,8 +312,8 @@ func setenv(env []string, kv string) []string {
 }
 
 // event handles the start or end of a program.
-func (w *worker) event(e command.SpawnEvent) {
-	j := e.Tag.(*job)
+func (w *worker) event(e executor.Event) {
+	j := e.Of.(*job)
 	switch {
 	case e.Err != nil:
 		if errors.Is(e.Err, syscall.ENOEXEC) && !j.run.Argv && !j.shell {
@@ -318,26 +325,35 @@ func (w *worker) event(e command.SpawnEvent) {
 			return
 		}
 		w.cannotStart(j, e.Err)
-	case !e.Ended:
+	case e.End == nil:
 		w.moved = clock.Now()
 		j.pid = e.PID
 		if j.stdin != nil {
 			j.stdin.Close()
 			j.stdin = nil
 		}
-		if j.run.Timeout > 0 {
-			j.deadline = j.began.Add(time.Duration(j.run.Timeout * float64(time.Second)))
-		}
-		if j.why != "" {
-			w.kill(j, j.why, j.now)
-		}
 	default:
 		w.moved = clock.Now()
-		w.endLeftovers(j)
-		w.end(j, &wire.Done{
-			Exit: max(0, e.Status.ExitStatus()), Signal: signalOf(e.Status),
-			User: tv(e.Usage.Utime), System: tv(e.Usage.Stime), MaxRSS: e.Usage.Maxrss << 10,
-		})
+		d := &wire.Done{
+			What: wire.Outcome(e.End.Why), Exit: max(0, e.End.Status.ExitStatus()), Signal: signalOf(e.End.Status),
+			User: tv(e.End.Usage.Utime), System: tv(e.End.Usage.Stime), MaxRSS: max(e.End.MaxRSS(), e.End.Peak),
+		}
+		if e.End.Why == executor.OutOfMemory {
+			outOfMemory(d, e.End, j.run.Need.Mem)
+		}
+		w.end(j, d)
+	}
+}
+
+// outOfMemory says how a task has ended that needed more memory than it had declared.
+func outOfMemory(d *wire.Done, e *executor.End, declared int64) {
+	limit := unit.ShortSize(declared)
+	d.Error = wire.Text(fmt.Sprintf("it used %s, its limit is %s", unit.ShortSize(d.MaxRSS&^(1<<20-1)), limit))
+	if e.ByKernel {
+		d.Error = wire.Text("it needs more than its limit of " + limit)
+	}
+	if d.Signal == 0 && d.Exit == 0 {
+		d.Signal = int(syscall.SIGKILL)
 	}
 }
 
@@ -355,7 +371,7 @@ func tv(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6
 func (w *worker) cannotStart(j *job, err error) {
 	// EBADF is what fork reports at the limit of open files.
 	for _, e := range []error{syscall.EAGAIN, syscall.EBADF, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ETXTBSY} {
-		if errors.Is(err, e) && w.patient(j) && j.why == "" && !w.ending {
+		if errors.Is(err, e) && w.patient(j) && w.exec.Why(&j.command) == "" && !w.ending {
 			w.again = append(w.again, j)
 			// Its open files may be what others lack.
 			if j.out != nil {
@@ -431,10 +447,12 @@ func (w *worker) end(j *job, d *wire.Done) {
 	if j.run.Nodes != nil {
 		_ = os.RemoveAll(w.nodesDir(j.run.Key))
 	}
-	w.memoryEnd(j, d)
+	if why := w.exec.Why(&j.command); why != "" {
+		d.What = wire.Outcome(why)
+	}
 	d.Key, d.Start, d.Seconds = j.run.Key, seconds(j.began), now.Sub(j.began).Seconds()
 	j.pid, j.done = 0, d
-	if open := w.open(d, now); open > 0 && j.why == "" {
+	if open := w.open(d, now); open > 0 {
 		j.doubt = now.Add(open)
 		return
 	}
@@ -468,23 +486,20 @@ func (w *worker) signaled() time.Time {
 func (w *worker) cutOff(signaled time.Time) {
 	for _, j := range w.jobs {
 		if j.done != nil && seconds(signaled)-j.done.Start-j.done.Seconds <= wire.Moment.Seconds() {
-			j.why = wire.Stopped
+			j.done.What = wire.Stopped
 		}
 	}
 }
 
 // doubted reports whether the task has ended for a reason that was not clear, and now is.
 func (j *job) doubted(now time.Time) bool {
-	return j.done != nil && (j.why != "" || !now.Before(j.doubt))
+	return j.done != nil && (j.done.What != "" || !now.Before(j.doubt))
 }
 
 // conclude reports how a task has ended.
 func (w *worker) conclude(j *job) {
 	d := j.done
 	delete(w.jobs, j.run.Key)
-	if j.why != "" {
-		d.What = j.why
-	}
 	if next := w.follower(j.run.Need); next != nil {
 		next.run.CPUs, next.run.GPUs, next.run.Slot = j.run.CPUs, j.run.GPUs, j.run.Slot
 		d.Next = &next.run.Key
@@ -522,48 +537,18 @@ func (w *worker) kill(j *job, why wire.Outcome, now bool) {
 	if j.done != nil { // it has ended
 		return
 	}
-	if j.why == "" {
-		j.why = why
+	how := executor.Asked
+	if now {
+		how = executor.Killed
 	}
-	j.now = j.now || now
-	switch {
-	case j.pid == 0: // when it has started
-	case j.now:
-		j.killAt = clock.Now().Add(time.Second)
-		w.killProcess(j, syscall.SIGKILL)
-	case j.killAt.IsZero():
-		j.killAt = clock.Now().Add(time.Duration(w.setup.Grace * float64(time.Second)))
-		w.killProcess(j, syscall.SIGTERM)
-	}
-}
-
-// signalAll signals all tasks that run.
-func (w *worker) signalAll(sig syscall.Signal) {
-	for _, j := range w.jobs {
-		if j.pid != 0 {
-			_ = w.procs.Signal(j.pid, sig)
-		}
-	}
+	w.exec.End(&j.command, executor.Why(why), how)
 }
 
 // postpone extends the time limits of tasks by the time for which this process was stopped, as they
 // were stopped, too.
 func (w *worker) postpone(d time.Duration) {
+	w.exec.Postpone(d, clock.Now())
 	for _, j := range w.jobs {
-		if !j.deadline.IsZero() {
-			j.deadline = j.deadline.Add(d)
-		}
-		if !j.killAt.IsZero() {
-			j.killAt = j.killAt.Add(d)
-		}
 		j.doubt = j.doubt.Add(d)
-	}
-}
-
-// killProcess signals the session of a task. A stopped one must be woken up to
-// notice.
-func (w *worker) killProcess(j *job, sig syscall.Signal) {
-	if w.procs.Signal(j.pid, sig) == nil && sig != syscall.SIGKILL {
-		_ = w.procs.Signal(j.pid, syscall.SIGCONT)
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -69,7 +69,7 @@ func (l *lease) renewed(asked int64) {
 	l.extend(l.fromScheduler)
 	if l.paused != 0 && l.fromScheduler-l.w.Clock() > int64(l.ending()) {
 		l.paused = 0
-		l.w.signalAll(syscall.SIGCONT)
+		l.w.exec.Pause(false)
 	}
 }
 
@@ -98,7 +98,7 @@ func (l *lease) tick(t time.Time) {
 		if time.Duration(l.fromScheduler-now) <= l.ending() && !l.w.lost.Load() {
 			// The scheduler may have been stopped as well, and not know of it.
 			l.paused = now + int64(answer)
-			l.w.signalAll(syscall.SIGSTOP)
+			l.w.exec.Pause(true)
 			l.next = time.Time{}
 		}
 	}
@@ -132,15 +132,15 @@ func leaseEnd(f *os.File) int64 {
 // unless that is to be kept.
 func Clear(f wire.Identity, keep bool) bool {
 	for _, p := range f.Processes {
-		if start, alive := machine.Started(p.PID); alive && start == p.Start {
+		if start, alive := proc.Started(p.PID); alive && start == p.Start {
 			return false
 		}
 	}
 	if keep {
 		return true
 	}
-	return killAll(func() []int {
-		return machine.WithVariables("JOBPOOL_NODE="+f.Node, "JOBPOOL_TASK="+f.Session+"/")
+	return executor.KillAll(func() []int {
+		return proc.WithVariables("JOBPOOL_NODE="+f.Node, "JOBPOOL_TASK="+f.Session+"/")
 	}, func() {})
 }
 

@@ -280,7 +280,7 @@ func (l *logs) rename(c *capture, stream int) bool {
 // is still alive may write to them.
 func (l *logs) keepBlank(c *capture) {
 	for i, f := range c.files {
-		if !c.keep || c.named || f == noFile || l.w.setup.Keep || l.w.strange || len(l.blank) >= maxBlank || f.size() > 0 {
+		if !c.keep || c.named || f == noFile || l.w.setup.Keep || l.w.exec.Strange() || len(l.blank) >= maxBlank || f.size() > 0 {
 			continue
 		}
 		l.blank = append(l.blank, blank{f, c.path[i]})
@@ -426,7 +426,7 @@ func (l *logs) shrink() {
 // recycle uses the files of a task again, unless something that is still alive
 // may write to them.
 func (l *logs) recycle(c *capture) {
-	if l.w.setup.Keep || l.w.strange || len(l.free) > 64 {
+	if l.w.setup.Keep || l.w.exec.Strange() || len(l.free) > 64 {
 		l.remove(c)
 		return
 	}

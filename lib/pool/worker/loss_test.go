@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/base/command"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -50,7 +50,7 @@ func TestWorkersThatCannotBegin(t *testing.T) {
 		go func() {
 			ended <- Run(Options{
 				In: in, Out: out, Hello: wire.Hello{Protocol: wire.Protocol, Host: "host"}, Temp: t.TempDir(), Clock: func() int64 { return 1 },
-				Processes: func(int, command.Handler) Processes { t.Errorf("%s: it begins", tt.name); return nil },
+				Processes: func(int, executor.Handler) executor.System { t.Errorf("%s: it begins", tt.name); return nil },
 			})
 			out.Close()
 		}()
@@ -366,7 +366,7 @@ func TestClear(t *testing.T) {
 	name, _, _ := strings.Cut(lines[0], "/")
 	pid := atoi(lines[1])
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
-	start, alive := machine.Started(pid)
+	start, alive := proc.Started(pid)
 	if !alive {
 		t.Fatal("the process that is left has ended")
 	}

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // setup is the task that sets the node up.
@@ -243,7 +244,7 @@ func TestTemporaryDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start, _ := machine.Started(os.Getpid())
+	start, _ := proc.Started(os.Getpid())
 	mark := fmt.Sprintf("%d.%d-", os.Getpid(), start)
 	if !strings.Contains(own, mark) {
 		t.Fatalf("%s does not name the process %s", own, mark)
@@ -265,5 +266,29 @@ func TestTemporaryDirectories(t *testing.T) {
 		if _, err := os.Stat(dir); (err == nil) != want {
 			t.Errorf("%s exists: %v", dir, err == nil)
 		}
+	}
+}
+
+// Where another user has made the file of a node, whose name anybody can compute, the node is set up all the same.
+func TestSetupBesideAFileOfAnother(t *testing.T) {
+	needs.Root(t, "a file of another user")
+	t.Setenv("TMPDIR", t.TempDir())
+	taken := newPrepared("/run", "7", "n1")
+	if err := os.Mkdir(taken.path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(taken.path, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	p := newPrepared("/run", "7", "n1")
+	if run, ready, err := p.begin(); err != nil || !run || !ready {
+		t.Fatalf("%v, %v, %v", run, ready, err)
+	}
+	if err := p.end(true); err != nil {
+		t.Fatal(err)
+	}
+	other := newPrepared("/run", "7", "n1")
+	if run, ready, err := other.begin(); err != nil || run || !ready {
+		t.Errorf("another worker of the job: %v, %v, %v", run, ready, err)
 	}
 }

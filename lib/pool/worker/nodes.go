@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/shell"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -156,7 +157,7 @@ func (w *worker) sweep(k wire.Key) {
 	}
 	mark := "JOBPOOL_TASK=" + w.taskName(k)
 	go func() {
-		left := func() []int { return machine.WithVariables(mark, "") }
+		left := func() []int { return proc.WithVariables(mark, "") }
 		for range int(parting / (20 * time.Millisecond)) {
 			if len(left()) == 0 {
 				break
@@ -167,7 +168,7 @@ func (w *worker) sweep(k wire.Key) {
 			for _, pid := range left() {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
-			killAll(left, func() {})
+			executor.KillAll(left, func() {})
 		}
 		w.locked(func() { w.out.Send(&wire.Message{Swept: &k}) })
 	}()

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // slowSystem starts one process at a time, and takes its time for it: meanwhile, no file can be opened.
 type slowSystem struct {
-	handle command.Handler
+	handle executor.Handler
 	start  time.Duration // how long a start takes
 	never  bool          // nothing starts
 	busy   chan bool     // has a value while a process is started or runs
@@ -24,28 +24,28 @@ func (s *slowSystem) Reap() {}
 
 func (s *slowSystem) Signal(int, syscall.Signal) error { return syscall.ESRCH }
 
-func (s *slowSystem) Start(l command.Launch) {
+func (s *slowSystem) Start(l executor.Launch) {
 	go func() {
 		select {
 		case s.busy <- true:
 		default:
-			s.tell(command.SpawnEvent{Tag: l.Tag, Err: syscall.EMFILE})
+			s.tell(executor.SpawnEvent{Tag: l.Tag, Err: syscall.EMFILE})
 			return
 		}
 		if s.never {
 			<-s.busy
-			s.tell(command.SpawnEvent{Tag: l.Tag, Err: syscall.EMFILE})
+			s.tell(executor.SpawnEvent{Tag: l.Tag, Err: syscall.EMFILE})
 			return
 		}
 		time.Sleep(s.start)
-		s.tell(command.SpawnEvent{Tag: l.Tag, PID: 100})
+		s.tell(executor.SpawnEvent{Tag: l.Tag, PID: 100})
 		time.Sleep(time.Second)
 		<-s.busy
-		s.tell(command.SpawnEvent{Tag: l.Tag, PID: 100, Ended: true})
+		s.tell(executor.SpawnEvent{Tag: l.Tag, PID: 100, Ended: true})
 	}()
 }
 
-func (s *slowSystem) tell(e command.SpawnEvent) {
+func (s *slowSystem) tell(e executor.SpawnEvent) {
 	if next := s.handle(e); next != nil {
 		s.Start(*next)
 	}
@@ -72,7 +72,7 @@ func TestWantOfFiles(t *testing.T) {
 					messages = append(messages, &wire.Message{Run: &wire.Run{Key: wire.Key{Seq: seq + 1, Attempt: 1}, Text: "true", Need: pool.Need{CPUs: 1}}})
 				}
 				ends := 0
-				attach := func(handle command.Handler) Processes { system.handle = handle; return system }
+				attach := func(handle executor.Handler) executor.System { system.handle = handle; return system }
 				for _, m := range converse(t, attach, wire.Setup{Dir: wire.Text(t.TempDir())}, false, messages) {
 					if m.Done == nil {
 						continue

@@ -19,7 +19,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/base/place"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -47,8 +48,8 @@ func newPrepared(run, job, node string) prepared {
 		}
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s", os.Getuid(), run, name, machine.Kernel())
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("jobpool-node-%016x", h.Sum64()))
+	fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s", os.Getuid(), run, name, proc.Kernel())
+	path := place.Unclaimed(filepath.Join(os.TempDir(), fmt.Sprintf("jobpool-node-%016x", h.Sum64())))
 	return prepared{path: path, by: fmt.Sprintf("ready by %q of job %q\n", node, job)}
 }
 

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/executor"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -30,11 +30,11 @@ const long = time.Minute
 
 // spawner starts the processes of all tests: it waits for all children of the process, so there can be
 // one only, and no test starts processes in another way.
-var spawner = sync.OnceValue(func() *command.Spawner {
-	if err := command.AdoptOrphans(); err != nil {
+var spawner = sync.OnceValue(func() *executor.Spawner {
+	if err := executor.AdoptOrphans(); err != nil {
 		panic(err)
 	}
-	return command.NewSpawner(2, func(e command.SpawnEvent) *command.Launch {
+	return executor.NewSpawner(2, func(e executor.SpawnEvent) *executor.Launch {
 		o := e.Tag.(owned)
 		e.Tag = o.tag
 		return own(o.handle(e), o.handle)
@@ -43,11 +43,11 @@ var spawner = sync.OnceValue(func() *command.Spawner {
 
 // owned is the tag of a process of one of the workers.
 type owned struct {
-	handle command.Handler
+	handle executor.Handler
 	tag    any
 }
 
-func own(l *command.Launch, handle command.Handler) *command.Launch {
+func own(l *executor.Launch, handle executor.Handler) *executor.Launch {
 	if l != nil {
 		l.Tag = owned{handle, l.Tag}
 	}
@@ -55,9 +55,9 @@ func own(l *command.Launch, handle command.Handler) *command.Launch {
 }
 
 // processes are those of one worker.
-type processes struct{ handle command.Handler }
+type processes struct{ handle executor.Handler }
 
-func (p processes) Start(l command.Launch) { spawner().Start(*own(&l, p.handle)) }
+func (p processes) Start(l executor.Launch) { spawner().Start(*own(&l, p.handle)) }
 
 func (p processes) Signal(pid int, sig syscall.Signal) error { return spawner().Signal(pid, sig) }
 
@@ -92,9 +92,9 @@ func open(t *testing.T, edit func(*Options, *wire.Setup)) *session {
 	fromWorker, out := io.Pipe()
 	o := Options{
 		In: in, Out: out, Hello: wire.Hello{Protocol: wire.Protocol, Host: "host", PID: os.Getpid(), Clock: s.clock.Load()}, Temp: s.temp,
-		Processes: func(_ int, handle command.Handler) Processes { return processes{handle} },
+		Processes: func(_ int, handle executor.Handler) executor.System { return processes{handle} },
 		Signals:   s.signals, Environ: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "JOBPOOL_OLD=1", "WHO=worker"},
-		Clock: func() int64 { s.looked.Add(1); return s.clock.Load() }, Orphans: machine.Orphans(),
+		Clock: func() int64 { s.looked.Add(1); return s.clock.Load() }, Orphans: proc.Orphans(),
 	}
 	setup := wire.Setup{
 		Session: fmt.Sprintf("test-%d-%s", os.Getpid(), t.Name()), Node: "n1", Dir: wire.Text(s.dir), Shell: "/bin/sh", Threads: 1,
@@ -261,7 +261,7 @@ func until(t *testing.T, what string, happens func() bool) {
 
 // gone reports whether a process has ended.
 func gone(pid int) bool {
-	_, alive := machine.Started(pid)
+	_, alive := proc.Started(pid)
 	return !alive
 }
 

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/base/command"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -32,14 +32,15 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
-	err := command.AdoptOrphans()
-	supervisor := os.Getppid()
+	err := executor.AdoptOrphans()
 	if err == nil {
 		err = Run(Options{
-			In: os.Stdin, Out: os.Stdout, Hello: wire.Hello{Protocol: wire.Protocol, PID: os.Getpid(), Clock: machine.Clock()}, Temp: temp,
-			Processes: func(threads int, handle command.Handler) Processes { return command.NewSpawner(threads, handle) },
-			Signals:   signals, Environ: os.Environ(), Orphans: machine.Orphans(), Clock: machine.Clock,
-			Alone: func() bool { return os.Getppid() != supervisor },
+			In: os.Stdin, Out: os.Stdout, Hello: wire.Hello{Protocol: wire.Protocol, PID: os.Getpid(), Clock: proc.Clock()}, Temp: temp,
+			Processes: func(threads int, handle executor.Handler) executor.System {
+				return executor.NewSpawner(threads, handle)
+			},
+			Signals: signals, Environ: os.Environ(), Orphans: proc.Orphans(), Clock: proc.Clock,
+			Alone: func() bool { return executor.Alone(SupervisorVar) },
 		})
 	}
 	if err != nil {
@@ -78,7 +79,7 @@ func supervise(t *testing.T, edit func(*wire.Setup), variables ...string) *super
 		t.Fatal(err)
 	}
 	started := make(chan int, 1)
-	processes{func(e command.SpawnEvent) *command.Launch {
+	processes{func(e executor.SpawnEvent) *executor.Launch {
 		switch {
 		case e.Err != nil:
 			t.Errorf("the supervisor cannot be started: %v", e.Err)
@@ -89,9 +90,9 @@ func supervise(t *testing.T, edit func(*wire.Setup), variables ...string) *super
 			started <- e.PID
 		}
 		return nil
-	}}.Start(command.Launch{
+	}}.Start(executor.Launch{
 		Path: "/proc/self/exe", Argv: []string{"worker"}, Env: slices.Concat(variables, os.Environ(), []string{programVar + "=1", "TMPDIR=" + s.tmp}), Dir: s.dir,
-		Stdin: in.Fd(), Stdout: out.Fd(), Stderr: stderr.Fd(),
+		Files: []uintptr{in.Fd(), out.Fd(), stderr.Fd()},
 	})
 	if s.supervisor = <-started; s.supervisor == 0 {
 		t.FailNow()

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 )
 
 // makeTemp creates the directory of a worker, and removes those of workers of this machine that were
 // killed with their supervisor. The name has the process to which it belongs.
 func makeTemp() (string, error) {
 	kernel := fnv.New32a()
-	kernel.Write([]byte(machine.Kernel()))
+	kernel.Write([]byte(proc.Kernel()))
 	prefix := fmt.Sprintf("jobpool-%08x-", kernel.Sum32())
 	old, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	for _, dir := range old {
@@ -25,7 +25,7 @@ func makeTemp() (string, error) {
 		if n, _ := fmt.Sscanf(name, "%d.%d-", &pid, &start); n != 2 {
 			continue
 		}
-		if at, alive := machine.Started(pid); alive && at == start {
+		if at, alive := proc.Started(pid); alive && at == start {
 			continue
 		}
 		st, err := os.Lstat(dir)
@@ -36,6 +36,6 @@ func makeTemp() (string, error) {
 			os.RemoveAll(dir)
 		}
 	}
-	start, _ := machine.Started(os.Getpid())
+	start, _ := proc.Started(os.Getpid())
 	return os.MkdirTemp("", fmt.Sprintf("%s%d.%d-", prefix, os.Getpid(), start))
 }

@@ -14,25 +14,18 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
-
-// Processes starts and ends programs; command.Spawner is the real one.
-type Processes interface {
-	Start(command.Launch)
-	Signal(pid int, sig syscall.Signal) error
-	Reap()
-}
 
 // Options are a worker's connections to the outside.
 type Options struct {
 	In        io.Reader
 	Out       io.Writer
 	Hello     wire.Hello
-	Processes func(threads int, handle command.Handler) Processes
+	Processes func(threads int, handle executor.Handler) executor.System
 	Signals   <-chan os.Signal
 	Environ   []string
 	Temp      string // a directory of its own
@@ -54,38 +47,36 @@ const tick = 100 * time.Millisecond
 
 type worker struct {
 	Options
-	mu      sync.Mutex // guards everything below
-	setup   wire.Setup
-	out     *wire.Writer
-	procs   Processes
-	base    []string // the environment of all tasks
-	path    string   // their PATH
-	found   map[string]string
-	jobs    map[wire.Key]*job
-	queue   map[pool.Need][]*job // to follow on a slot of that need
-	queued  int                  // in all queues
-	filled  int                  // how many there were when the scheduler last sent some
-	plenty  atomic.Bool          // there are enough of them for the scheduler not to be in a hurry
-	again   []*job               // wait for the system to have room
-	moved   time.Time            // when a process of a task last started or ended
-	ready   []*job               // start next
-	logs    *logs
-	credit  int64 // bytes of live output
-	spool   *spool
-	lease   *lease
-	gate    *gate
-	memory  *memory
-	node    prepared
-	lost    atomic.Bool // the scheduler is gone
-	ending  bool        // nothing new starts
-	ended   bool        // by SIGTERM, as by the end of the job
-	bye     bool        // the run has ended
-	strange bool        // there are orphans of unknown tasks
-	null    *os.File
-	over    chan struct{} // told when nothing is left to end
-	probed  time.Time     // whether there is room for output
-	closed  bool          // nothing is taken from the scheduler any more
-	warned  time.Time     // by SIGCONT, which Slurm sends before it ends what is in a job
+	mu     sync.Mutex // guards everything below
+	setup  wire.Setup
+	out    *wire.Writer
+	exec   *executor.Executor
+	base   []string // the environment of all tasks
+	path   string   // their PATH
+	found  map[string]string
+	jobs   map[wire.Key]*job
+	queue  map[pool.Need][]*job // to follow on a slot of that need
+	queued int                  // in all queues
+	filled int                  // how many there were when the scheduler last sent some
+	plenty atomic.Bool          // there are enough of them for the scheduler not to be in a hurry
+	again  []*job               // wait for the system to have room
+	moved  time.Time            // when a process of a task last started or ended
+	ready  []*job               // start next
+	logs   *logs
+	credit int64 // bytes of live output
+	spool  *spool
+	lease  *lease
+	gate   *gate
+	node   prepared
+	lost   atomic.Bool // the scheduler is gone
+	ending bool        // nothing new starts
+	ended  bool        // by SIGTERM, as by the end of the job
+	bye    bool        // the run has ended
+	null   *os.File
+	over   chan struct{} // told when nothing is left to end
+	probed time.Time     // whether there is room for output
+	closed bool          // nothing is taken from the scheduler any more
+	warned time.Time     // by SIGCONT, which Slurm sends before it ends what is in a job
 }
 
 // Run serves the scheduler until it says goodbye or is gone, and all tasks have ended.
@@ -118,8 +109,7 @@ func Run(o Options) error {
 	hungUp := make(chan struct{})
 	go w.receive(in, hungUp)
 	err := w.loop(hungUp)
-	w.endOrphans()
-	w.locked(w.memory.remove)
+	w.exec.Close()
 	w.locked(w.leaveNode)
 	w.logs.flush()
 	if e := w.out.Close(); err == nil && !w.lost.Load() {
@@ -176,12 +166,17 @@ func (w *worker) begin(s *wire.Setup) error {
 			return err
 		}
 	}
-	w.gate, w.memory = newGate(w), newMemory(s)
-	if w.memory != nil {
-		w.out.Send(&wire.Message{Enforce: w.memory.how()})
+	w.gate = newGate(w)
+	limiter := newLimiter(s)
+	if limiter != nil {
+		w.out.Send(&wire.Message{Enforce: how(limiter)})
 	}
 	w.node = newPrepared(string(s.Run), lookup(w.base, "SLURM_JOB_ID"), s.Node)
-	w.procs = w.Processes(s.Threads, w.handle)
+	w.exec = executor.New(executor.Options{
+		System: func(handle executor.Handler) executor.System { return w.Processes(s.Threads, handle) },
+		Handle: w.handle, Grace: time.Duration(s.Grace * float64(time.Second)), Limiter: limiter,
+		Orphans: w.Orphans, Family: taskVar + s.Session + "/", Keep: s.Keep,
+	})
 	return nil
 }
 
@@ -246,14 +241,14 @@ func (w *worker) locked(f func()) {
 
 // handle handles the start or end of a program, in the thread that has seen it, and returns what that
 // thread starts next.
-func (w *worker) handle(e command.SpawnEvent) *command.Launch {
+func (w *worker) handle(e executor.Event) *executor.Command {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.event(e)
-	l := w.next()
+	c := w.next()
 	w.startReady()
 	w.tellOver()
-	return l
+	return c
 }
 
 // tellOver wakes the loop when nothing is left to do.
@@ -463,27 +458,17 @@ func (w *worker) tick(now time.Time) {
 			j.told = true
 			started = append(started, wire.Start{Key: j.run.Key, PID: j.pid, At: seconds(j.began)})
 		}
-		if !j.deadline.IsZero() && j.why == "" && !now.Before(j.deadline) {
-			w.kill(j, wire.Timeout, false)
-		}
 		if probe && j.out != nil && !j.out.shared {
 			probe = !w.logs.noteFull(j.out)
-		}
-		if !j.killAt.IsZero() && !now.Before(j.killAt) {
-			j.killAt = now.Add(time.Second) // until it is gone
-			w.killProcess(j, syscall.SIGKILL)
 		}
 	}
 	if started != nil && !w.lost.Load() {
 		w.out.Send(&wire.Message{Started: started})
 	}
-	w.measure(now)
+	w.exec.Tick(now)
 	w.sendLive()
 	w.ready = append(w.ready, w.again...)
 	w.again = nil
-	if w.strange {
-		w.endLeftovers(nil)
-	}
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -17,12 +17,12 @@ import (
 func serve(t *testing.T, setup wire.Setup, messages ...*wire.Message) (said []wire.Message) {
 	t.Helper()
 	setup.Noop = true
-	return converse(t, func(command.Handler) Processes { return nil }, setup, true, messages)
+	return converse(t, func(executor.Handler) executor.System { return nil }, setup, true, messages)
 }
 
 // converse runs a worker on processes until the tasks of messages have ended, and returns what it said.
 // In turn means that each task is sent when the one before has ended.
-func converse(t *testing.T, processes func(command.Handler) Processes, setup wire.Setup, inTurn bool, messages []*wire.Message) (said []wire.Message) {
+func converse(t *testing.T, processes func(executor.Handler) executor.System, setup wire.Setup, inTurn bool, messages []*wire.Message) (said []wire.Message) {
 	t.Helper()
 	in, toWorker := io.Pipe()
 	fromWorker, out := io.Pipe()
@@ -31,7 +31,7 @@ func converse(t *testing.T, processes func(command.Handler) Processes, setup wir
 	go func() {
 		done <- Run(Options{
 			In: in, Out: out, Hello: wire.Hello{Protocol: wire.Protocol}, Temp: t.TempDir(), Environ: []string{"PATH=/bin:/usr/bin"},
-			Processes: func(_ int, handle command.Handler) Processes { return processes(handle) },
+			Processes: func(_ int, handle executor.Handler) executor.System { return processes(handle) },
 			Clock:     func() int64 { return int64(time.Hour + clock.Since(begun)) },
 		})
 		out.Close()

@@ -22,6 +22,7 @@ import multiprocessing.spawn
 import os
 import pickle
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -180,6 +181,10 @@ class Pool(concurrent.futures.Executor):
         try:
             self._connect(time.monotonic() + (patience if self._server else 0))
             os.makedirs(self._files, mode=0o700, exist_ok=True)
+            # What lies there is unpickled, and so runs.
+            there = os.lstat(self._files)
+            if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o022:
+                raise PoolError("%s: others can write there" % self._files)
         except BaseException:
             self._end()
             raise

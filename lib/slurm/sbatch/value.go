@@ -163,7 +163,7 @@ var expected = map[Form]string{
 	TRES: "NAME:COUNT or gres/NAME:COUNT, such as cpu:2,gres/gpu:1",
 }
 
-// Check returns an error if no sbatch takes the value of the option.
+// Check returns an error if no sbatch takes the value of the option. The error wraps one that does not name the option.
 func (o Option) Check() error {
 	d := byName[o.Name]
 	if d == nil || o.Off() || o.Value == "" && (d.Form == Flag || d.Optional) {
@@ -180,5 +180,5 @@ func (o Option) Check() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("option %q: invalid value %q: expected %s", o.Name, o.Value, want)
+	return fmt.Errorf("option %q: %w", o.Name, fmt.Errorf("invalid value %q: expected %s", o.Value, want))
 }

@@ -1,6 +1,7 @@
 package need
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -54,6 +55,31 @@ func TestParseRules(t *testing.T) {
 	}
 }
 
+// Any is for what no other rule names; a number alone stands for it.
+func TestAny(t *testing.T) {
+	for _, text := range []string{"2", " 2 ", "any: 2", "any: 2, exit=3: 1, node"} {
+		rules, err := ParseRules(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before []string
+		got := ""
+		for _, end := range []End{{Reason: Exit, Code: 1}, {Reason: Exit, Code: 3}, {Reason: Exit, Code: 3}, {Reason: Lost}, {Reason: OOM}, {}} {
+			_, again, _ := rules.Next(end, before)
+			if got += fmt.Sprint(again, " "); again {
+				before = append(before, end.Name())
+			}
+		}
+		want := "true true false false false false "
+		if strings.Contains(text, "exit=3") {
+			want = "true true false true false false "
+		}
+		if got != want {
+			t.Errorf("%q: %s; want %s", text, got, want)
+		}
+	}
+}
+
 // What follows the ends of one task's attempts, one after the other.
 func TestNext(t *testing.T) {
 	const g = 1 << 30
@@ -73,7 +99,7 @@ func TestNext(t *testing.T) {
 		{End{Reason: Exit, Code: 75}, Change{}, true, ""},
 		{End{Reason: OOM, Memory: 8 * g}, Change{Memory: 16 * g}, true, ""},
 		{End{Reason: Timeout, Time: time.Hour}, Change{Time: 2 * time.Hour}, true, ""},
-		{End{Reason: Timeout, Time: time.Hour}, Change{}, false, "1 times"},
+		{End{Reason: Timeout, Time: time.Hour}, Change{}, false, "allows 1 retry"},
 		{End{Reason: OOM, Memory: 16 * g}, Change{Memory: 20 * g}, true, ""},
 		{End{Reason: OOM, Memory: 20 * g}, Change{}, false, "as much memory"},
 		{End{Reason: OOM}, Change{}, false, "not known"},
@@ -81,7 +107,7 @@ func TestNext(t *testing.T) {
 		{End{Reason: Lost}, Change{}, false, ""},
 		{End{}, Change{}, false, ""},
 		{End{Reason: Exit, Code: 75}, Change{}, true, ""},
-		{End{Reason: Exit, Code: 75}, Change{}, false, "2 times"},
+		{End{Reason: Exit, Code: 75}, Change{}, false, "allows 2 retries"},
 	} {
 		c, again, why := rules.Next(step.end, before)
 		if !reflect.DeepEqual(c, step.want) || again != step.again || !strings.Contains(why, step.why) || step.why == "" && why != "" {

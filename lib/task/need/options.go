@@ -3,6 +3,7 @@ package need
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -47,6 +48,28 @@ const OnlyScript = "with B: only the job script gets the signal, and not the com
 func SignalsScript(o sbatch.Option) bool {
 	prefix, _, found := strings.Cut(o.Value, ":")
 	return o.Name == "signal" && found && strings.ContainsAny(prefix, "Bb")
+}
+
+// Override returns a request with later options of sbatch, which replace those of the same name and those that say the
+// same in another way.
+func Override(r task.Request, later []string) (task.Request, error) {
+	var all sbatch.Options
+	for _, s := range slices.Concat(r.Sbatch, later) {
+		o, err := Option(s)
+		if err != nil {
+			return r, err
+		}
+		all = all.With(o)
+	}
+	r.Sbatch = nil
+	for _, o := range all {
+		if o.Value == "" {
+			r.Sbatch = append(r.Sbatch, o.Name)
+		} else {
+			r.Sbatch = append(r.Sbatch, o.Name+"="+o.Value)
+		}
+	}
+	return r, nil
 }
 
 // Check checks the bounds of a request, and the names of its options. What it asks for is

@@ -23,9 +23,10 @@ const (
 	Node    = "node"    // a node failed
 	Lost    = "lost"    // preempted and not requeued, or killed from outside
 	Exit    = "exit"    // of the command, with a code
+	Any     = "any"     // in rules: each reason that no other rule names
 )
 
-var reasons = []string{OOM, Timeout, Node, Lost, Exit}
+var reasons = []string{OOM, Timeout, Node, Lost, Exit, Any}
 
 const (
 	maxRules    = 4096 // bytes
@@ -60,7 +61,7 @@ type Rules []Rule
 const None = "none"
 
 // ParseRules reads rules such as "oom: mem*2 <= 64G, timeout: time*2; 2, node: exclude,
-// lost, exit=75: 3". Sizes are as in options of sbatch: G is 1024 M.
+// lost, exit=75: 3, any: 1". A number alone is that of any. Sizes are as in options of sbatch: G is 1024 M.
 func ParseRules(s string) (Rules, error) {
 	switch text := strings.TrimSpace(s); {
 	case len(s) > maxRules:
@@ -69,6 +70,9 @@ func ParseRules(s string) (Rules, error) {
 		return nil, nil
 	}
 	var out Rules
+	if _, err := strconv.Atoi(strings.TrimSpace(s)); err == nil {
+		s = Any + ":" + s
+	}
 	for part := range strings.SplitSeq(s, ",") {
 		r, err := parseRule(strings.TrimSpace(part))
 		if err != nil {
@@ -102,7 +106,7 @@ func parseRule(s string) (Rule, error) {
 		if near := spelling.Nearest(r.Reason, reasons); near != "" {
 			return fail("unknown reason; did you mean %q?", near)
 		}
-		return fail("unknown reason; known are oom, timeout, node, lost and exit=CODE")
+		return fail("unknown reason; known are oom, timeout, node, lost, exit=CODE and any")
 	}
 	if hasSteps {
 		for step := range strings.SplitSeq(steps, ";") {
@@ -229,18 +233,23 @@ func (rules Rules) Within(most time.Duration) Rules {
 // differs. Before are the reasons of the attempts before, as Name has them. Why says why
 // there is no other one, where a rule speaks of the reason.
 func (rules Rules) Next(e End, before []string) (c Change, again bool, why string) {
-	at := slices.IndexFunc(rules, func(r Rule) bool { return r.Reason == e.Reason && (r.Reason != Exit || r.Code == e.Code) })
+	at := rules.of(e.Name())
 	if at < 0 || e.Reason == "" {
 		return c, false, ""
 	}
 	r, n := rules[at], 0
 	for _, reason := range before {
-		if reason == e.Name() {
+		if rules.of(reason) == at {
 			n++
 		}
 	}
-	if n >= r.Tries || len(before) >= maxAttempts {
-		return c, false, fmt.Sprintf("it was tried again %d times for this reason", n)
+	switch {
+	case len(before) >= maxAttempts:
+		return c, false, fmt.Sprintf("no task has more than %d attempts", maxAttempts)
+	case n >= r.Tries && n == 1:
+		return c, false, "the rule allows 1 retry for this reason"
+	case n >= r.Tries:
+		return c, false, fmt.Sprintf("the rule allows %d retries for this reason", r.Tries)
 	}
 	ok := false
 	if r.Memory.Factor > 0 {
@@ -263,6 +272,15 @@ func (rules Rules) Next(e End, before []string) (c Change, again bool, why strin
 		c.Exclude = e.Nodes
 	}
 	return c, true, ""
+}
+
+// of is the index of the rule for a reason, as Name has it; -1: there is none.
+func (rules Rules) of(name string) int {
+	at := slices.IndexFunc(rules, func(r Rule) bool { return End{Reason: r.Reason, Code: r.Code}.Name() == name })
+	if at < 0 && name != "" {
+		at = slices.IndexFunc(rules, func(r Rule) bool { return r.Reason == Any })
+	}
+	return at
 }
 
 // Name is the reason as rules name it.

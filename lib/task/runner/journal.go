@@ -73,6 +73,10 @@ type Used struct {
 // Over reports whether the command has ended, by itself or on request.
 func (r Run) Over() bool { return r.Ended || r.Cut }
 
+// Interrupted is the reason of a task whose command has ended with exit code 0 after the job was asked to
+// end: nobody knows whether all was done.
+const Interrupted = "the command ended with exit code 0 after a signal had asked the job to end"
+
 // Journal is the name of the file in a task's directory that has the journal of one start of a job.
 func Journal(job string, restart int) string { return fmt.Sprintf("run.%s.%d", job, restart) }
 

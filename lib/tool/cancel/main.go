@@ -54,6 +54,9 @@ func cancel(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 			fmt.Fprintf(stderr, "%s: task %s has already ended: %s\n", name, r.ID, r.State)
 		}
 	}
+	if len(wanted) == 0 && len(chosen.Words) == 0 && len(chosen.Found) > 0 {
+		fmt.Fprintf(stderr, "%s: nothing to cancel: %s\n", name, tasklist.CountOf(chosen.Found))
+	}
 	if len(wanted) > 1 && !c.Bool("yes") {
 		if err := tasklist.Ask(c.Context, stdin, stderr, name, fmt.Sprintf("cancel %s?", tasklist.CountOf(wanted))); err != nil {
 			return err

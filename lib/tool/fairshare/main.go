@@ -6,6 +6,7 @@ package fairshare
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"runtime/debug"
 	"strings"
@@ -30,7 +31,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	// more than it frees, until memory gets scarce.
 	debug.SetGCPercent(300)
 	debug.SetMemoryLimit(softMemory)
-	return tool(planner.New(), stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
+	ask := planner.New()
+	code := tool(ask, stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
+	for _, doubt := range ask.Doubts.Warnings() {
+		fmt.Fprintln(stderr, "fairshare: warning: "+app.Sanitize(doubt))
+	}
+	return code
 }
 
 // softMemory is from where on memory is collected more eagerly.

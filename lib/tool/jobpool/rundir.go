@@ -68,7 +68,7 @@ func newDir(dir string) string {
 	_ = os.MkdirAll(filepath.Dir(dir), 0o777) // an error is noticed later
 	name := dir
 	for n := 1; n < 1000; n++ {
-		if err := os.Mkdir(name, 0o777); !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(name, 0o700); !errors.Is(err, fs.ErrExist) {
 			break
 		}
 		name = fmt.Sprintf("%s.%d", dir, os.Getpid())

@@ -9,8 +9,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
-	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/executor"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
@@ -26,7 +27,7 @@ func workerAction(c *cli.Context) error {
 		code, err := worker.Supervise([]string{"jobpool", "worker"}, os.Environ(), signals, c.App.ErrWriter)
 		return fault.Exit(code, err)
 	}
-	if err := command.AdoptOrphans(); err != nil {
+	if err := executor.AdoptOrphans(); err != nil {
 		return err
 	}
 	// A thread that starts a process is not there for anything else until the process
@@ -35,10 +36,9 @@ func workerAction(c *cli.Context) error {
 	root := os.DirFS("/")
 	ids := machine.Affinity()
 	gpus, variable := machine.GPUs(root, os.Getenv)
-	supervisor := os.Getppid()
 	var processes []wire.Process
 	for _, pid := range []int{os.Getpid(), os.Getppid()} {
-		if start, alive := machine.Started(pid); alive {
+		if start, alive := proc.Started(pid); alive {
 			processes = append(processes, wire.Process{PID: pid, Start: start})
 		}
 	}
@@ -47,14 +47,14 @@ func workerAction(c *cli.Context) error {
 		Hello: wire.Hello{
 			Version: app.Version, Protocol: wire.Protocol, Host: machine.Hostname(), PID: os.Getpid(),
 			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root), GPUs: gpus, GPUVar: variable,
-			Kernel: machine.Kernel(), Processes: processes, Clock: machine.Clock(),
+			Kernel: proc.Kernel(), Processes: processes, Clock: proc.Clock(),
 		},
-		Processes: func(threads int, handle command.Handler) worker.Processes {
-			return command.NewSpawner(threads, handle)
+		Processes: func(threads int, handle executor.Handler) executor.System {
+			return executor.NewSpawner(threads, handle)
 		},
 		Available: func() int64 { return machine.Available(root) },
-		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
-		Clock: machine.Clock, Clear: worker.Clear,
-		Alone: func() bool { return os.Getppid() != supervisor },
+		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: proc.Orphans(),
+		Clock: proc.Clock, Clear: worker.Clear,
+		Alone: func() bool { return executor.Alone(worker.SupervisorVar) },
 	})
 }

@@ -34,6 +34,8 @@ type explainRow struct {
 	Features    []string          `json:"features,omitempty"`
 	Has         string            `json:"has,omitempty"`
 	Verdict     launcher.Verdict  `json:"verdict"`
+	Class       string            `json:"class,omitempty"`
+	Billed      float64           `json:"billed,omitempty"`
 	Reasons     []launcher.Reason `json:"reasons"`
 }
 
@@ -62,7 +64,7 @@ func (s *session) explain(c *cli.Context) error {
 			row.Alternative++
 			e.Candidates = append(e.Candidates, explainRow{
 				row.Alternative, row.Launcher, row.Kind, row.Partition, row.QOS, row.Account, row.Defaults,
-				row.Nodes(), row.Features, row.Has(), row.Verdict, row.Reasons,
+				row.Nodes(), row.Features, row.Has(), row.Verdict, row.Class, row.Billed, row.Reasons,
 			})
 		}
 		if answer != nil {
@@ -81,15 +83,15 @@ func (s *session) explain(c *cli.Context) error {
 	case searchErr != nil:
 		return unreachable(f, searchErr)
 	case answer == nil:
-		return fault.Hint(nothing(search, r), search.Misspelt(r))
+		return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), search.Misspelt(r))
 	}
 	return nil
 }
 
 func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *launcher.Answer) error {
 	t := app.Table{
-		Header: []string{"ALT", "LAUNCHER", "PARTITION", "QOS", "ACCOUNT", "NODES", "HAS", "MATCH", "WHY"},
-		Right:  []string{"ALT"}, Drop: []string{"HAS", "NODES"},
+		Header: []string{"ALT", "LAUNCHER", "PARTITION", "QOS", "ACCOUNT", "NODES", "HAS", "MATCH", "CLASS", "BILLED", "WHY"},
+		Right:  []string{"ALT", "BILLED"}, Drop: []string{"HAS", "NODES"},
 	}
 	if !alternatives {
 		t.Omit = []string{"ALT"}
@@ -101,7 +103,7 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 		}
 		t.Add(strconv.Itoa(row.Alternative+1),
 			row.Launcher, dash(row.Partition), byDefault(row, "qos", row.QOS), byDefault(row, "account", row.Account),
-			dash(shorten(row.Nodes())), dash(row.Has()), string(row.Verdict), strings.Join(why, "; "))
+			dash(shorten(row.Nodes())), dash(row.Has()), string(row.Verdict), dash(row.Class), billed(row), strings.Join(why, "; "))
 	}
 	if err := t.Print(s.stdout); err != nil {
 		return err
@@ -111,6 +113,13 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 	}
 	_, err := fmt.Fprintf(s.stdout, "\n%s\n", app.Sanitize(chosen(answer)))
 	return err
+}
+
+func billed(row launcher.Row) string {
+	if row.Class == "" {
+		return "-"
+	}
+	return launcher.FormatBilled(row.Billed)
 }
 
 // chosen is the answer in one line.

@@ -52,7 +52,7 @@ func (s *session) find(c *cli.Context) error {
 		return unreachable(f, err)
 	}
 	if answer == nil {
-		return nothing(search, r)
+		return nothing(c, search, r)
 	}
 	if start != nil {
 		err = override(c, &answer.Options)
@@ -67,18 +67,18 @@ func (s *session) find(c *cli.Context) error {
 		s.noteUnknown(c, answer)
 		return app.PrintJSON(s.stdout, describe(f, answer, start))
 	}
+	if answer.Local() {
+		return fault.Hint(
+			fault.Errorf(fault.Failed, "launcher %q matches first, and is no Slurm: there are no options of sbatch for it", answer.Launcher.Name),
+			`"lfind run" runs a command there, --kind slurm searches Slurm only, --json describes the launcher`)
+	}
 	out, err := launcher.Write(answer.Options, format)
 	if err != nil {
 		return fault.Hint(
 			fault.Wrap(fault.Usage, err),
 			"with --format args0 it is safe: lfind --format args0 ... | xargs -0 sh -c 'exec sbatch \"$@\" job.sh' sh")
 	}
-	switch {
-	case answer.Local():
-		s.note(c,
-			"note: launcher %q is local and does not use sbatch options; a job would need these (see \"lfind run\", --kind slurm)",
-			answer.Launcher.Name)
-	case host != "":
+	if host != "" {
 		s.note(c, "note: launcher %q is on %s: run sbatch there (see \"lfind run\")", answer.Launcher.Name, host)
 	}
 	s.noteUnknown(c, answer)

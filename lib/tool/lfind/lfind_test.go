@@ -108,18 +108,16 @@ func TestFind(t *testing.T) {
 		{args: []string{"-c", "l.yaml", "-f", "args0", "cuda(mem=40G)"}, stdout: "--nodes=1\x00--partition=large\x00--constraint=(new)\x00--gpus-per-node=1\x00"},
 		{args: []string{"-c", "l.yaml", "-f", "script", "cuda(mem=40G)"}, stdout: "#SBATCH --nodes=1\n#SBATCH --partition=large\n#SBATCH --constraint=(new)\n#SBATCH --gpus-per-node=1\n"},
 		{args: []string{"-c", "l.yaml", "-f", "env", "cuda(mem=40G)"}, stdout: "export SBATCH_PARTITION=large\nexport SBATCH_CONSTRAINT='(new)'\nexport SBATCH_GPUS_PER_NODE=1\nexport LFIND_ARGS=--nodes=1\n"},
-		{name: "a local launcher comes first", args: []string{"-c", "l.yaml", "cuda()"}, stdout: "--nodes=1 --gpus-per-node=1\n",
-			stderr: "lfind: note: launcher \"local#1\" is local and does not use sbatch options; a job would need these (see \"lfind run\", --kind slurm)\n"},
-		{args: []string{"-q", "-c", "l.yaml", "cuda()"}, stdout: "--nodes=1 --gpus-per-node=1\n"},
+		{name: "a local launcher comes first", args: []string{"-c", "l.yaml", "cuda()"}, code: 1, stderr: "lfind: launcher \"local#1\" matches first, and is no Slurm: there are no options of sbatch for it\nlfind: hint: \"lfind run\" runs a command there, --kind slurm searches Slurm only, --json describes the launcher\n"},
 		{args: []string{"-c", "l.yaml", "--kind", "slurm", "cuda()"}, stdout: "--nodes=1 --partition=small,large --constraint=(old)|(new) --gpus-per-node=1\n"},
 		{args: []string{"-c", "l.yaml", "-t", "big", "cuda() & partition=large"}, stdout: "--nodes=1 --partition=large --constraint=(new) --gpus-per-node=1\n"},
 		{name: "the second alternative", args: []string{"-q", "-c", "l.yaml", "cuda(mem=500G)", "cuda(mem=40G)"}, stdout: "--nodes=1 --partition=large --constraint=(new) --gpus-per-node=1\n"},
 		{name: "options are set and removed", args: []string{"-c", "l.yaml", "--set", "nodes=2", "--set", "mail_type=END", "--set", "constraint=", "--set", "exclusive", "cuda(mem=40G)"},
 			stdout: "--nodes=2 --partition=large --gpus-per-node=1 --exclusive --mail-type=END\n"},
-		{name: "nothing", args: []string{"-c", "l.yaml", "cuda(mem=100G)"}, code: 1, stderr: "lfind: no launcher matches cuda(mem=100G)\nlfind: hint: \"lfind explain\" shows the reasons\n"},
-		{name: "too long", args: []string{"-c", "l.yaml", "--kind=slurm", "cuda() & duration=21h"}, code: 1, stderr: "lfind: no launcher matches duration=21h & cuda()\nlfind: hint: \"lfind explain\" shows the reasons\n"},
+		{name: "nothing", args: []string{"-c", "l.yaml", "cuda(mem=100G)"}, code: 1, stderr: "lfind: no launcher matches cuda(mem=100G)\nlfind: hint: nearest miss: launcher local#1: 100G of GPU memory requested, 8116MiB available; \"lfind explain\" shows the reasons\n"},
+		{name: "too long", args: []string{"-c", "l.yaml", "--kind=slurm", "cuda() & duration=21h"}, code: 1, stderr: "lfind: no launcher matches duration=21h & cuda()\nlfind: hint: nearest miss: 3 nodes of small, large: 21h requested, 20h allowed; \"lfind explain\" shows the reasons\n"},
 		{name: "a misspelt tag", args: []string{"-c", "l.yaml", "-t", "slrum", "cuda()"}, code: 1,
-			stderr: "lfind: warning: no launcher has the tag \"slrum\"; did you mean \"slurm\"?\nlfind: no launcher matches cuda()\nlfind: hint: \"lfind explain\" shows the reasons\n"},
+			stderr: "lfind: warning: no launcher has the tag \"slrum\"; did you mean \"slurm\"?\nlfind: no launcher matches cuda()\nlfind: hint: nearest miss: launcher local#1, launcher cluster: it has none of the requested tags; \"lfind explain\" shows the reasons\n"},
 
 		// Wrong requests and files.
 		{args: []string{""}, code: 2, stderr: "lfind: empty request\n"},
@@ -188,7 +186,7 @@ func TestExplain(t *testing.T) {
 	place(t, map[string]string{"l.yaml": launchers})
 	for _, tt := range []expected{
 		{args: []string{"explain", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `cluster: --nodes=1 --partition=large --constraint=(new) --gpus-per-node=2
-  1 node of large match: 64 CPUs, 512G, 8 x a100 80GiB each
+  1 node of large match: 64 CPUs, 512G, 8 x a100 80GiB each, class ordinary, billed 1
 
 Nearest misses:
   launcher local#1: 2 GPUs requested, 1 GPU available
@@ -202,10 +200,10 @@ Nearest misses:
   alternative 2: 2 nodes of small: 100 cores requested, 16 available
   alternative 2: 1 node of large: 100 cores requested, 64 available
 `},
-		{args: []string{"explain", "--all", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `LAUNCHER  PARTITION  QOS  ACCOUNT  NODES   HAS                               MATCH  WHY
-local#1   -          -    -        1       8 CPUs, 16G, 1 x GTX1080 8116MiB  no     2 GPUs requested, 1 GPU available
-cluster   small      -    -        a[1-2]  16 CPUs, 64G, 2 x t4 15GiB        no     40G of GPU memory requested, 15GiB available
-cluster   large      -    -        b1      64 CPUs, 512G, 8 x a100 80GiB     yes
+		{args: []string{"explain", "--all", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `LAUNCHER  PARTITION  QOS  ACCOUNT  NODES   HAS                               MATCH  CLASS     BILLED  WHY
+local#1   -          -    -        1       8 CPUs, 16G, 1 x GTX1080 8116MiB  no     -              -  2 GPUs requested, 1 GPU available
+cluster   small      -    -        a[1-2]  16 CPUs, 64G, 2 x t4 15GiB        no     -              -  40G of GPU memory requested, 15GiB available
+cluster   large      -    -        b1      64 CPUs, 512G, 8 x a100 80GiB     yes    ordinary       1
 
 cluster: --nodes=1 --partition=large --constraint=(new) --gpus-per-node=2
 `},
@@ -326,23 +324,28 @@ func TestAskSlurm(t *testing.T) {
 	lines := answers.Cluster(t, "../../slurm/testdata/22.05.8")
 	place(t, nil)
 	const tested, gpu = "sbatch --test-only --nodes=1 ", " --gpus-per-node=1"
-	lines[tested+"--partition=gpu,gpu_small"+gpu], lines[tested+"--partition=gpu"+gpu] = refuses, refuses
-	lines[tested+"--qos=qos_gpu-t3 --partition=gpu"+gpu] = answers.Aside + would
+	lines[tested+"--partition=gpu_small,gpu"+gpu], lines[tested+"--partition=gpu_small"+gpu] = refuses, refuses
+	lines[tested+"--qos=qos_gpu-t3 --partition=gpu_small"+gpu] = answers.Aside + would
 	for _, account := range []string{"", "--account=iea@a100 "} {
 		for _, qos := range []string{"", "--qos=qos_gpu-t3 ", "--qos=qos_gpu-t4 ", "--qos=high "} {
 			lines[tested+account+qos+"--partition=gpu_spot"+gpu] = refuses
 		}
 	}
+	const demands = answers.Refusal + "error: give gpu:TYPE:N\nallocation failure: Unspecified error\n"
+	lines[tested+"--partition=gpu_spot --gpus-per-node=3"] = demands
+	lines[tested+"--partition=gpu_spot --gpus-per-node=a100:3"] = answers.Aside + would
 	asked := answers.Programs(t, lines)
 	for _, tt := range []expected{
-		{name: "what Slurm refuses is left out", args: []string{"cuda() & partition=gpu*"}, stdout: "--nodes=1 --qos=qos_gpu-t3 --partition=gpu --gpus-per-node=1\n",
-			stderr: "lfind: note: Slurm refuses partition gpu,gpu_small, by a rule that lfind does not know: Requested node configuration is not available\n" +
-				"lfind: note: Slurm refuses partition gpu, by a rule that lfind does not know: Requested node configuration is not available\n"},
-		{args: []string{"--no-verify", "cuda() & partition=gpu*"}, stdout: "--nodes=1 --partition=gpu,gpu_small --gpus-per-node=1\n"},
+		{name: "the form that a plugin demands", args: []string{"cuda() * 3 & partition=gpu_spot"}, stdout: "--nodes=1 --partition=gpu_spot --gpus-per-node=a100:3\n",
+			stderr: "lfind: note: Slurm takes the job only in this form: give gpu:TYPE:N: Unspecified error\n"},
+		{name: "what Slurm refuses is left out", args: []string{"cuda() & partition=gpu*"}, stdout: "--nodes=1 --qos=qos_gpu-t3 --partition=gpu_small --gpus-per-node=1\n",
+			stderr: "lfind: note: Slurm refuses partition gpu_small,gpu, by a rule that lfind does not know: Requested node configuration is not available\n" +
+				"lfind: note: Slurm refuses partition gpu_small, by a rule that lfind does not know: Requested node configuration is not available\n"},
+		{args: []string{"--no-verify", "cuda() & partition=gpu*"}, stdout: "--nodes=1 --partition=gpu_small,gpu --gpus-per-node=1\n"},
 		{args: []string{"-q", "cuda() & partition=gpu_spot"}, code: 3, stderr: "lfind: sbatch --test-only --nodes=1 --partition=gpu_spot --gpus-per-node=1: allocation failure: Requested node configuration is not available\n" +
 			"lfind: hint: Slurm accepts none of the candidates that match; --no-verify prints the best one without asking\n"},
-		{args: []string{"--no-verify", "cuda() & qos=high"}, stdout: "--nodes=1 --qos=high --partition=gpu,gpu_small --gpus-per-node=1\n"},
-		{args: []string{"cuda() & partition=gpu_csi_a"}, code: 1, stderr: "lfind: no launcher matches cuda() & partition=gpu_csi_a\nlfind: hint: \"lfind explain\" shows the reasons\n"},
+		{args: []string{"--no-verify", "cuda() & qos=high"}, stdout: "--nodes=1 --qos=high --partition=gpu_small,gpu --gpus-per-node=1\n"},
+		{args: []string{"cuda() & partition=gpu_csi_a"}, code: 1, stderr: "lfind: no launcher matches cuda() & partition=gpu_csi_a\nlfind: hint: nearest miss: gpu_csi_a: the partition is for the accounts csi only, yours are research, iea@a100; \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)
 	}
@@ -400,8 +403,7 @@ func TestRun(t *testing.T) {
 			"lfind: hint: define it in untold/tokens.yaml: countertoken: { tape: { tokens: 1 } }\n"},
 		{args: []string{"run", "cuda()"}, code: 2, stderr: "lfind: a command is missing\nlfind: hint: put it after \"--\": lfind run 'cuda()' -- python train.py\n"},
 		{args: []string{"run", "--", "true"}, code: 2, stderr: "lfind: a request is missing before \"--\"\n"},
-		{args: []string{"run", "-a", "-w", "cuda()", "--", "true"}, code: 2, stderr: "lfind: -w/--wait cannot be combined with -a/--attach\n"},
-		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: no launcher matches cuda() * 9\nlfind: hint: \"lfind explain\" shows the reasons\n"},
+		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: no launcher matches cuda() * 9\nlfind: hint: nearest miss: launcher local#1: 9 GPUs requested, 1 GPU available; \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)
 	}

@@ -53,7 +53,7 @@ nodes) from launchers.yaml; without such a file, asks Slurm.
 
 In a request, "&" joins conditions, and "|" separates alternatives:
   cuda(mem=14G) * 2      GPUs with at least that memory; gpu(): any GPU
-  cuda(model=[a100, h100], mem=24G..80G, cc>=8.0)
+  cuda(model=[a100, h100], mem=24G..80G, cc>=8.0); slice(mem=10G): a part of one
   cpu(mem=16G, cores=8)  main memory and CPUs of each node
   duration=4 days        time limit; also: deadline=18:00
   nodes=2                number of nodes; also: tasks=4 on each, exclusive
@@ -97,9 +97,6 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 				Name: "run", Usage: "run a command with the launcher that matches", ArgsUsage: "REQUEST... -- COMMAND [ARG...]",
 				Flags: append(searchFlags(),
 					setFlag, verifyFlag, noVerifyFlag,
-					&cli.BoolFlag{
-						Name: "wait", Aliases: []string{"w"}, Usage: "on Slurm, wait for the end; pass on output and exit status",
-					},
 					&cli.BoolFlag{Name: "attach", Aliases: []string{"a"}, Usage: "on Slurm, run with srun on this terminal"},
 					&cli.BoolFlag{Name: "no-wait", Usage: "if tokens are not free at once, exit with status 4"},
 					&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print what would be run"},
@@ -133,6 +130,7 @@ func searchFlags() []cli.Flag {
 		&cli.StringFlag{Name: "learn", Usage: "take missing time and memory from your earlier runs of the job `NAME`"},
 		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may exceed the learned values", Value: "5%"},
 		&cli.BoolFlag{Name: "allow-unknown", Usage: "if nothing else matches, take nodes whose GPUs are not known"},
+		&cli.BoolFlag{Name: "any", Usage: "join partitions of whole nodes and those for special jobs with the others"},
 		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, without the cache of the last minutes"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print no warnings or notes"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also report warnings about the file, and what was not verified"},

@@ -26,9 +26,6 @@ func (s *session) runCommand(c *cli.Context) error {
 	if len(s.command) == 0 {
 		return fault.Hint(usage("a command is missing"), `put it after "--": lfind run 'cuda()' -- python train.py`)
 	}
-	if boolean(c, "wait") && boolean(c, "attach") {
-		return usage("-w/--wait cannot be combined with -a/--attach")
-	}
 	if c.NArg() == 0 {
 		return usage("a request is missing before \"--\"")
 	}
@@ -48,7 +45,7 @@ func (s *session) runCommand(c *cli.Context) error {
 		return unreachable(f, err)
 	}
 	if answer == nil {
-		return nothing(search, r)
+		return nothing(c, search, r)
 	}
 	if answer, err = s.verified(c, f, search, r, answer); err != nil {
 		return err

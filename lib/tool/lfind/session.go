@@ -76,7 +76,7 @@ func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.
 	if err != nil {
 		return nil, nil, err
 	}
-	search.AllowUnknown = boolean(c, "allow-unknown")
+	search.AllowUnknown, search.Any = boolean(c, "allow-unknown"), boolean(c, "any")
 	for _, tags := range values(c, "tags") {
 		for tag := range strings.SplitSeq(tags, ",") {
 			if tag = strings.TrimSpace(tag); tag != "" {
@@ -233,7 +233,7 @@ func isOption(name string) bool {
 }
 
 // nothing is the error that no launcher matches.
-func nothing(s *launcher.Search, r request.Request) error {
+func nothing(c *cli.Context, s *launcher.Search, r request.Request) error {
 	hint := s.Misspelt(r)
 	switch n := s.Unknown(); {
 	case hint != "":
@@ -242,6 +242,11 @@ func nothing(s *launcher.Search, r request.Request) error {
 			`for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them, gpus.yaml can describe them`
 	default:
 		hint = `"lfind explain" shows the reasons`
+		if rows, _, err := s.Explain(c.Context, r); err == nil {
+			if misses := picked(folded(rows), launcher.No); len(misses) > 0 {
+				hint = fmt.Sprintf("nearest miss: %s: %s; %s", misses[0].place(), misses[0].why, hint)
+			}
+		}
 	}
 	return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
 }

@@ -83,7 +83,7 @@ type forecaster struct {
 // learned.
 func newForecaster(ctx context.Context, host, dir string) *forecaster {
 	f := &forecaster{ask: planner.New()}
-	f.ask.Client = slurm.Client{Run: launcher.Runner(host, command.System), Dir: dir}
+	f.ask.Client = slurm.Client{Run: launcher.Runner(host, command.System), Dir: dir, Odd: f.ask.Doubts.Add}
 	var runs []forecast.Past
 	if host != "" {
 		f.err = errors.New("the cluster is on another host, where the user may have another name")
@@ -201,6 +201,9 @@ func (s *session) first(
 		if clusters[at] == nil {
 			if clusters[at] = newForecaster(c.Context, at[0], at[1]); clusters[at].err != nil && boolean(c, "verbose") {
 				s.note(c, "warning: starts are those of sbatch --test-only: %v", clusters[at].err)
+			}
+			for _, doubt := range clusters[at].ask.Doubts.Warnings() {
+				s.note(c, "warning: %s", doubt)
 			}
 		}
 		never, shut, err := clusters[at].start(c.Context, a, outcomes[i].start)

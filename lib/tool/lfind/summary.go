@@ -21,6 +21,7 @@ type fold struct {
 	nodes       map[string]int
 	has         []string
 	with        []string // QoS and accounts
+	class       string   // with what is billed
 	why         string
 	near        int // how near the places are to a match; less is nearer
 	first       int
@@ -37,8 +38,10 @@ func nearness(reasons []launcher.Reason) int {
 			rank = 0
 		case "gpu_kind", "gpu_model", "condition", "gres", "license", "nodes_down":
 			rank = 2
-		case "partition_state", "partition", "group", "account", "qos", "disabled", "kind", "tags", "unreachable", "no_nodes", "host":
+		case "partition_state", "group", "account", "qos", "disabled", "unreachable", "no_nodes", "host":
 			rank = 3
+		case "partition", "kind", "tags": // the request itself, or an option
+			rank = 4
 		}
 		worst = max(worst, rank)
 	}
@@ -56,11 +59,15 @@ func folded(rows []launcher.Row) []*fold {
 			why[j] = r.Text
 		}
 		text := strings.Join(why, "; ")
-		key := fmt.Sprintf("%d\x00%s\x00%s", row.Alternative, row.Verdict, text)
+		class := ""
+		if row.Verdict == launcher.Yes && row.Class != "" {
+			class = fmt.Sprintf(", class %s, billed %s", row.Class, launcher.FormatBilled(row.Billed))
+		}
+		key := fmt.Sprintf("%d\x00%s\x00%s\x00%s", row.Alternative, row.Verdict, class, text)
 		f := byKey[key]
 		if f == nil {
 			f = &fold{
-				verdict: row.Verdict, alternative: row.Alternative, nodes: map[string]int{}, why: text,
+				verdict: row.Verdict, alternative: row.Alternative, nodes: map[string]int{}, class: class, why: text,
 				near: nearness(row.Reasons), first: i,
 			}
 			byKey[key] = f
@@ -123,6 +130,18 @@ func (f *fold) place() string {
 	return fmt.Sprintf("%d nodes of %s", n, where)
 }
 
+// picked are the folds with a verdict, the nearest to a match first.
+func picked(all []*fold, v launcher.Verdict) []*fold {
+	var some []*fold
+	for _, f := range all {
+		if f.verdict == v {
+			some = append(some, f)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b *fold) int { return a.near - b.near })
+	return some
+}
+
 // explainShort says what was chosen and why, and then what came nearest to a match.
 func (s *session) explainShort(alternatives bool, rows []launcher.Row, answer *launcher.Answer) error {
 	var lines []string
@@ -162,24 +181,14 @@ func (s *session) explainShort(alternatives bool, rows []launcher.Row, answer *l
 		if len(f.with) > 0 {
 			with = ", with " + f.with[0]
 		}
-		line("  %s%s match: %s each%s", of(f), f.place(), strings.Join(f.has, " or "), with)
+		line("  %s%s match: %s each%s%s", of(f), f.place(), strings.Join(f.has, " or "), f.class, with)
 		if f.why != "" {
 			line("  although %s", f.why)
 		}
 	}
-	pick := func(v launcher.Verdict) []*fold {
-		var some []*fold
-		for _, f := range all {
-			if f.verdict == v {
-				some = append(some, f)
-			}
-		}
-		slices.SortStableFunc(some, func(a, b *fold) int { return a.near - b.near })
-		return some
-	}
-	part("Also match, but are not in the answer:", pick(launcher.Spare), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
-	part("May match:", pick(launcher.Maybe), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
-	part("Nearest misses:", pick(launcher.No), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
+	part("Also match, but are not in the answer:", picked(all, launcher.Spare), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
+	part("May match:", picked(all, launcher.Maybe), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
+	part("Nearest misses:", picked(all, launcher.No), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
 	if len(lines) == 0 {
 		return nil
 	}

@@ -78,9 +78,36 @@ func (s *session) verified(
 	return nil, fault.Hint(first, "Slurm accepts none of the candidates that match; --no-verify prints the best one without asking")
 }
 
-// accepts asks Slurm whether it would take a job with the options of an answer:
-// refused is its reason if not. A Slurm that does not answer refuses nothing.
+// slurmsOwn are what Slurm itself says, and not a plugin of the site: another form of the job would not help.
+var slurmsOwn = []string{
+	"node configuration", "partition configuration", "accounting/QOS", "Required partition", "Invalid account", "Invalid qos",
+	"Invalid partition", "Access/permission", "Requested time limit", "Node count", "group not permitted",
+}
+
+// accepts asks Slurm whether it would take a job with the options of an answer, or else with another form of them,
+// which then replaces them: refused is its reason if not. A Slurm that does not answer refuses nothing.
 func (s *session) accepts(c *cli.Context, f *file.File, a *launcher.Answer) (refused, err error) {
+	refused, err = s.acceptsForm(c, f, a)
+	var no *refusal
+	if !errors.As(refused, &no) || slices.ContainsFunc(slurmsOwn, func(words string) bool { return strings.Contains(no.said, words) }) {
+		return refused, err
+	}
+	for _, form := range a.Forms() {
+		b := *a
+		b.Options = form
+		if again, err := s.acceptsForm(c, f, &b); again == nil {
+			if err == nil {
+				s.note(c, "note: Slurm takes the job only in this form: %s", no.words)
+			}
+			a.Options = form
+			return nil, err
+		}
+	}
+	return refused, nil
+}
+
+// acceptsForm is accepts for the options as they are.
+func (s *session) acceptsForm(c *cli.Context, f *file.File, a *launcher.Answer) (refused, err error) {
 	_, err = testOnly(c.Context, launcher.Hostname(f, a.Launcher.Entry.Connector), a)
 	var no *refusal
 	switch {

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -150,7 +151,7 @@ var columns = []string{
 	"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds",
 	"exit_code", "reason",
 }
-var moreColumns = []string{"job", "cpu_seconds", "max_memory"}
+var moreColumns = []string{"job", "cpu_seconds", "max_memory", "code", "options", "command"}
 
 // table writes a table for programs: a header, and a line for each task.
 func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) error {
@@ -219,12 +220,36 @@ func writeTable(out io.Writer, parameters []string, rows []record) error {
 		for _, p := range parameters {
 			cells = append(cells, r.Parameters[p])
 		}
-		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory)
+		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, code(r.Source), options(r.Request), shell.Join(r.Command))
 		if err := line(out, cells); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// code is the commit of a source, the digest of its archive, or both.
+func code(s task.Source) string {
+	digest, _, _ := strings.Cut(filepath.Base(s.Archive), ".")
+	switch {
+	case s.Archive == "":
+		return s.Revision
+	case s.Revision == "":
+		return digest
+	}
+	return s.Revision + "+" + digest
+}
+
+// options are those of ponos-submit that make a request.
+func options(r task.Request) string {
+	var words []string
+	if r.Find != "" {
+		words = append(words, "--find", r.Find)
+	}
+	for _, o := range r.Sbatch {
+		words = append(words, "--sbatch", o)
+	}
+	return shell.Join(words)
 }
 
 // escape keeps a cell on its line and in its column.

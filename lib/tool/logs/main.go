@@ -35,10 +35,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
 		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\n" +
 			"standard input. With several tasks, each line begins with the name of its task.",
-		Examples: "ponos-log -f train-7\nponos-log --group lr --state failed\nponos-log --attempts train-7",
-		Brief:    map[string][]string{"": {"follow", "attempts", "state", "group", "name", "since"}},
+		Examples: "ponos-log -f train-7\nponos-log --group lr --failed --tail 20\nponos-log --attempts train-7",
+		Brief:    map[string][]string{"": {"follow", "tail", "failed", "attempts", "group", "name", "since"}},
 		Flags: app.TaskFlags(tasklist.States,
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new lines until the tasks have ended"},
+			&cli.IntFlag{Name: "tail", Usage: "print only the last `N` lines of each log"},
+			&cli.BoolFlag{Name: "failed", Usage: "only tasks in the states failed and error"},
 			&cli.BoolFlag{Name: "attempts", Usage: "also print the logs of earlier attempts"},
 			&cli.BoolFlag{Name: "plain", Usage: "do not prefix lines with the name of the task"}),
 		Action: func(c *cli.Context) error { return show(c, stdin, stdout, stderr) },
@@ -56,7 +58,19 @@ type source struct {
 }
 
 func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	chosen, err := tasklist.Choose(c.String, c.Args().Slice(), stdin)
+	switch {
+	case c.Bool("failed") && c.IsSet("state"):
+		return fault.Errorf(fault.Usage, "--failed and --state cannot be combined")
+	case c.IsSet("tail") && c.Int("tail") < 1:
+		return fault.Errorf(fault.Usage, "--tail must be at least 1, not %d", c.Int("tail"))
+	}
+	flag := func(name string) string {
+		if name == "state" && c.Bool("failed") {
+			return "failed,error"
+		}
+		return c.String(name)
+	}
+	chosen, err := tasklist.Choose(flag, c.Args().Slice(), stdin)
 	if err != nil {
 		return err
 	}
@@ -67,6 +81,13 @@ func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	// The output of a task must not control the reader's terminal.
 	text := app.Printable(stdout, app.IsTerminal(stdout))
 	sources := open(found, text, c.Bool("plain"), c.Bool("attempts"))
+	for _, l := range sources {
+		if n := c.Int("tail"); n > 0 {
+			if l.shown, err = tasklist.Tail(chosen.Spool.Log(l.task.ID), n); err != nil {
+				return err
+			}
+		}
+	}
 	if err = follow(c, chosen.Spool, sources, stderr); err == nil {
 		for _, l := range sources {
 			if l.prefix != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent/code/source"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
@@ -32,25 +33,35 @@ const Usage = "submit failed or stopped tasks again"
 func Main() int { return app.Main(run) }
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// What follows "--" is a command, and no task.
+	var command []string
+	if i := slices.Index(args, "--"); i >= 0 {
+		args, command = args[:i], slices.Clip(args[i+1:])
+	}
 	return app.Tool{
-		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
+		Name: name, Usage: Usage, ArgsUsage: "[TASK...] [-- COMMAND [ARG...]]",
 		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\n" +
-			"standard input. Prints the ids of the new tasks.",
-		Examples: "ponos-retry train-7\nponos-list --state failed --group lr --ids | ponos-retry",
-		Brief:    map[string][]string{"": {"state", "group", "name", "since", "env-file", "yes"}},
-		Flags: app.TaskFlags(tasklist.States,
+			"standard input. The tasks run what they ran before, but for what options\n" +
+			"change. Prints the ids of the new tasks.",
+		Examples: "ponos-retry train-7\nponos-retry --group lr --directory . --sbatch mem=16G\n" +
+			"ponos-list --state failed --group lr --ids | ponos-retry",
+		Brief: map[string][]string{"": {"state", "group", "name", "directory", "repository", "sbatch", "env-file", "yes"}},
+		Flags: app.TaskFlags(tasklist.States, append(changeFlags(),
 			&cli.StringFlag{
 				Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`; they are not kept after a task ends",
 			},
-			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before submitting more than one task"}),
-		Action: func(c *cli.Context) error { return retry(c, stdin, stdout, stderr) },
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before submitting more than one task"})...),
+		Action: func(c *cli.Context) error { return retry(c, command, stdin, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
-func retry(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+func retry(c *cli.Context, command []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	ch, err := changeOf(c, command)
+	if err != nil {
+		return err
+	}
 	var env map[string]string
 	if path := c.String("env-file"); path != "" {
-		var err error
 		if env, err = tasklist.ReadEnv(path); err != nil {
 			return err
 		}
@@ -62,10 +73,17 @@ func retry(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	s, found, errs := chosen.Spool, chosen.Found, chosen.Errs
 	if len(chosen.Words) == 0 { // a filter means those that can be retried
 		found = slices.DeleteFunc(slices.Clone(found), func(r spool.Summary) bool { return !r.State.Final() || r.State == task.Completed })
+		if len(found) == 0 && len(chosen.Found) > 0 {
+			errs = append(errs, fmt.Errorf("nothing to retry: %s", tasklist.CountOf(chosen.Found)))
+		}
 	}
-	again, refused := plan(s, withChildren(chosen.All, found), env)
+	code := wanted(c)
+	again, refused := plan(s, withChildren(chosen.All, found), env, code == (source.Wanted{}))
 	if errs = append(errs, refused...); len(again) == 0 {
 		return errors.Join(errs...)
+	}
+	if err := ch.make(c, s, code, again, found, stderr); err != nil {
+		return err
 	}
 	if len(again) > 1 && !c.Bool("yes") {
 		if err := tasklist.Ask(c.Context, stdin, stderr, name, fmt.Sprintf("submit %d tasks again?", len(again))); err != nil {
@@ -112,8 +130,8 @@ func withChildren(all, found []spool.Summary) []spool.Summary {
 }
 
 // plan makes the tasks that do others again, the oldest first, and each behind those that it waits
-// for. Errors are of tasks that cannot be retried.
-func plan(s *spool.Spool, found []spool.Summary, env map[string]string) (again []spool.Entry, errs []error) {
+// for. Errors are of tasks that cannot be retried. With keepCode they run the code that they had.
+func plan(s *spool.Spool, found []spool.Summary, env map[string]string, keepCode bool) (again []spool.Entry, errs []error) {
 	slices.SortStableFunc(found, func(a, b spool.Summary) int { return a.Created.Compare(b.Created) })
 	left := make(map[task.ID]spool.Summary, len(found))
 	for _, r := range found {
@@ -134,7 +152,7 @@ func plan(s *spool.Spool, found []spool.Summary, env map[string]string) (again [
 			}
 		}
 		if err == nil {
-			e, err = next(s, e, r, env, chosen)
+			e, err = next(s, e, r, env, chosen, keepCode)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("task %s (%s): %w", r.ID, task.Clean(r.Slug), err))
@@ -151,7 +169,9 @@ func plan(s *spool.Spool, found []spool.Summary, env map[string]string) (again [
 
 // next is the task that does another one again. That must be over: as long as its run may
 // go on, the agent does not say so. It comes after the last attempts of others.
-func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string, chosen map[task.ID]bool) (spool.Entry, error) {
+func next(
+	s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string, chosen map[task.ID]bool, keepCode bool,
+) (spool.Entry, error) {
 	switch {
 	case !e.State.Final():
 		return e, fault.Hint(fmt.Errorf("it is %s", e.State), "ponos-cancel stops it; it can be retried when it has ended")
@@ -164,9 +184,9 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 		}
 		return e, fault.Hint(fmt.Errorf("it has already been retried, as task %s", id), "retry that one")
 	}
-	if e.Source.Archive != "" {
+	if keepCode && e.Source.Archive != "" {
 		if _, err := os.Stat(e.Source.Archive); errors.Is(err, fs.ErrNotExist) {
-			return e, errors.New("its code was removed from the spool")
+			return e, fault.Hint(errors.New("its code was removed from the spool"), "--directory or --repository gives it other code")
 		}
 	}
 	var missing []string

@@ -91,7 +91,7 @@ func retried(t *testing.T, s *spool.Spool, env map[string]string, names ...strin
 		}
 		found = append(found, all[i])
 	}
-	again, errs := plan(s, withChildren(all, found), env)
+	again, errs := plan(s, withChildren(all, found), env, true)
 	made, err := submit(s, again)
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestRetry(t *testing.T) {
 		{"variables", []string{"a failed var=KEY"}, map[string]string{"KEY": "2", "MORE": "3"}, "a", "a'"},
 		{"other variables", []string{"a failed var=KEY"}, map[string]string{"MORE": "3"}, "a",
 			"error task a (name-a): its variables are not kept: KEY; pass them again with --env-file"},
-		{"code that is gone", []string{"a failed code=/nowhere/x.tar.gz"}, nil, "a", "error task a (name-a): its code was removed from the spool; "},
+		{"code that is gone", []string{"a failed code=/nowhere/x.tar.gz"}, nil, "a", "error task a (name-a): its code was removed from the spool; --directory or --repository gives it other code"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -200,7 +200,7 @@ func TestRetryAtTheSameTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, errs := plan(s, all, nil)
+	again, errs := plan(s, all, nil, true)
 	if len(again) != 2 || len(errs) > 0 {
 		t.Fatal(again, errs)
 	}

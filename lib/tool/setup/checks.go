@@ -160,7 +160,7 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 	defer os.RemoveAll(dir)
 	venv := filepath.Join(dir, "venv")
 	_, err = run.Run(ctx, command.Cmd{
-		Name: c.Environment.Python, Args: []string{"-m", "venv", "--without-pip", venv},
+		Name: c.Environment.Python, Args: []string{"-I", "-m", "venv", "--without-pip", venv},
 		Timeout: 5 * time.Minute, DieWithParent: true,
 	})
 	if errors.As(err, new(*command.NotFoundError)) {
@@ -171,7 +171,7 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 		return []finding{check}
 	}
 	result, err := run.Run(ctx, command.Cmd{
-		Name: filepath.Join(venv, "bin", "python"), Args: []string{"-m", "ensurepip", "--version"},
+		Name: filepath.Join(venv, "bin", "python"), Args: []string{"-I", "-m", "ensurepip", "--version"},
 		Timeout: time.Minute, DieWithParent: true,
 	})
 	if words := strings.Fields(string(result.Stdout)); err == nil && len(words) > 1 {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,11 +16,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
+	"github.com/ponos-tools/ponos/lib/agent/code/source"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -42,10 +43,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Description: "Submits a command as a task to a spool, a directory from which the agent takes\n" +
 			"tasks. Prints the id of the task. The agent must run: see ponos(7).",
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
-			"ponos-submit --each params.tsv --group lr -- ./train --lr {lr} --seed {seed}",
-		Brief:  map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
-		Flags:  flags(),
-		Action: func(c *cli.Context) error { return submit(c, stdin, stdout, stderr) },
+			"ponos-submit --directory . --each params.tsv -- ./train --lr {lr} --seed {seed}",
+		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
+		Flags:   flags(),
+		Unknown: instead,
+		Action:  func(c *cli.Context) error { return notSbatch(args, submit(c, stdin, stdout, stderr)) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
@@ -97,14 +99,8 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := misplaced(words); table == nil && err != nil {
-		app.Report(stderr, name, err)
-	}
-	if err := notFound(c, words); err != nil {
-		app.Report(stderr, name, err)
-	}
-	if err := numbered(c); err != nil {
-		app.Report(stderr, name, err)
+	if err := mistakes(c, words, table != nil, stderr); err != nil {
+		return err
 	}
 	all := []spool.Entry{e}
 	if table != nil {
@@ -113,12 +109,18 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		}
 	}
 	// Last, as it may take a while: all else is right.
-	source, err := source(c, s, stderr)
+	wanted := source.Wanted{
+		Directory: c.String("directory"), Repository: c.String("repository"), Revision: c.String("revision"), Dirty: c.Bool("dirty"),
+	}
+	code, uncommitted, err := wanted.Make(c.Context, s)
 	if err != nil {
 		return err
 	}
+	if err := source.Uncommitted(uncommitted); err != nil {
+		app.Report(stderr, name, err)
+	}
 	for i := range all {
-		all[i].Source = source
+		all[i].Source = code
 	}
 	batch, err := add(s, c.String("key"), words, all)
 	if err != nil {
@@ -130,11 +132,9 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if table != nil || batch.New < len(all) {
 		summary(stderr, all, batch)
 	}
-	if batch.New < len(all) { // some may have been retried
-		for i := range batch.IDs {
-			if batch.IDs[i], err = s.Latest(batch.IDs[i]); err != nil {
-				return err
-			}
+	if batch.New < len(all) {
+		if err := before(s, code, &batch, stderr); err != nil {
+			return err
 		}
 	}
 	w := waiting{spool: s, start: starter(c), id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
@@ -165,6 +165,26 @@ func add(s *spool.Spool, key string, words []string, all []spool.Entry) (spool.B
 	}
 	all[0].ID = task.ID(id.String())
 	return spool.Batch{IDs: []task.ID{all[0].ID}, New: 1}, s.Add(all[0])
+}
+
+// before takes the last attempts of tasks that were submitted before, and warns of those that run other code.
+func before(s *spool.Spool, code task.Source, batch *spool.Batch, stderr io.Writer) (err error) {
+	other := 0
+	for i := range batch.IDs {
+		if batch.IDs[i], err = s.Latest(batch.IDs[i]); err != nil {
+			return err
+		}
+		if e, err := s.Find(batch.IDs[i]); err == nil && !e.Source.Same(code) {
+			other++
+		}
+	}
+	if other == 0 {
+		return nil
+	}
+	app.Report(stderr, name, fault.Hint(
+		fmt.Errorf("warning: %s run other code than is there now", tasklist.Count{Total: other}),
+		"ponos-retry with --directory or --repository gives those that have ended the new code"))
+	return nil
 }
 
 // show prints the tasks' ids.
@@ -205,7 +225,7 @@ func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
 func openSpool(c *cli.Context, stderr io.Writer) (*spool.Spool, error) {
 	dir, err := tasklist.SpoolDir(c.String("config"), c.String("spool"))
 	if err != nil {
-		return nil, notSbatch(c, err)
+		return nil, err
 	}
 	return spool.MakeOnce(assembly.Places(stderr, name), dir, clock.Now())
 }
@@ -313,27 +333,6 @@ func misplaced(words []string) error {
 		"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}")
 }
 
-// notFound is a warning about a program that this machine does not have, where the task brings none
-// along: a word that was mistyped, or meant as a command of this tool.
-func notFound(c *cli.Context, words []string) error {
-	for _, brings := range []string{"repository", "directory", "image", "file", "env-file"} {
-		if c.IsSet(brings) {
-			return nil
-		}
-	}
-	if len(words) == 0 || strings.ContainsAny(words[0], "/{") {
-		return nil
-	}
-	if _, err := command.Path(words[0]); err == nil {
-		return nil
-	}
-	err := fmt.Errorf("warning: program %q was not found in PATH on this machine", task.Clean(words[0]))
-	if near := tools[words[0]]; near != "" && len(words) == 1 {
-		return fault.Hint(err, "to do that, use "+near)
-	}
-	return err
-}
-
 // tools are those of the suite that do what a word says.
 var tools = map[string]string{
 	"list": "ponos-list", "status": "ponos-list", "log": "ponos-log", "logs": "ponos-log", "retry": "ponos-retry",
@@ -377,4 +376,35 @@ func image(c *cli.Context) (string, error) {
 		}
 	}
 	return name, nil
+}
+
+// slug names a task after what it runs.
+func slug(e spool.Entry) string {
+	switch {
+	case len(e.Command) > 0:
+		return path.Base(e.Command[0])
+	case e.Worker != "":
+		return e.Worker
+	case e.Image != "":
+		name, _, _ := strings.Cut(path.Base(e.Image), "@")
+		name, _, _ = strings.Cut(name, ":")
+		return name
+	}
+	return "task"
+}
+
+// file is a file for the task.
+func file(name string) (task.File, error) {
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return task.File{}, err
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return task.File{}, fault.Errorf(fault.Usage, "--file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return task.File{}, fault.Errorf(fault.Usage, "--file %q is not a plain file", name)
+	}
+	return task.File{Name: filepath.Base(abs), URL: "file://" + abs}, nil
 }

@@ -161,7 +161,7 @@ func TestLikeSbatch(t *testing.T) {
 		"-p long -A lab -q high -t 2:00:00 --mem 8G -C a100": "[partition=long account=lab qos=high time=2:00:00 mem=8G constraint=a100]",
 		"--cpus-per-task=4 --ntasks 2 -G a100:2 --time 2h":   "[time=2h cpus-per-task=4 ntasks=2 gpus=a100:2]",
 		"--gres gpu:1 --sbatch nodes=1":                      "[nodes=1 gres=gpu:1]",
-		"--mem 8Q":                                           `ponos-submit: --sbatch: option "mem": invalid value "8Q": expected megabytes, or a whole number and K, M, G or T`,
+		"--mem 8Q":                                           `ponos-submit: --mem: invalid value "8Q": expected megabytes, or a whole number and K, M, G or T`,
 		"--mem 8G --sbatch mem=4G":                           `ponos-submit: --sbatch: option "mem" is given twice`,
 		"--sbatch memory=8G":                                 `ponos-submit: --sbatch: option "memory" is not allowed for a task; did you mean "mem"?`,
 	} {
@@ -178,8 +178,30 @@ func TestLikeSbatch(t *testing.T) {
 			t.Errorf("%s: %s; want %s", args, got, want)
 		}
 	}
-	err = notSbatch(parsed(t, "--config", "4"), fault.Errorf(fault.Usage, "no file"))
-	if hint := fault.HintOf(err); hint != "-c is --config here: for CPUs, give --cpus-per-task=4" {
-		t.Errorf("%v; %s", err, hint)
+	for args, want := range map[string]string{
+		"-N 2":                "unknown option -N|for the option of sbatch, give --sbatch nodes=VALUE",
+		"-N2":                 "unknown option -N2|for the option of sbatch, give --sbatch nodes=VALUE",
+		"-H":                  `unknown option -H|see "ponos-submit --help"`,
+		"--exclusive":         "unknown option --exclusive|for the option of sbatch, give --sbatch exclusive",
+		"--ntasks-per-node=2": "unknown option --ntasks-per-node|for the option of sbatch, give --sbatch ntasks-per-node=VALUE",
+		"--array=1-10":        "unknown option --array|for many tasks, give --each FILE, or ::: lists before the command",
+		"-o out":              "unknown option -o|the output is kept in the task's log: see ponos-log",
+		"--groop=x":           "unknown option --groop|did you mean --group?",
+		"-c 4":                "reading the configuration: open 4: no such file or directory|-c is --config here: as in sbatch, give --cpus-per-task=VALUE",
+		"-a 1-10":             `--after: no task has the id or the name "1-10"|-a is --after here: for many tasks, give --each FILE, or ::: lists before the command`,
+		"-d afterok:12":       "--directory: stat afterok:12: no such file or directory|-d is --directory here: to start after a task, give --after TASK",
+		"-e err.log":          "--env-file: open err.log: no such file or directory|-e is --env-file here: the output is kept in the task's log: see ponos-log",
+		"-w node1":            "--worker cannot be combined with a command: it names one of the repository's|-w is --worker here: for the option of sbatch, give --sbatch nodelist=VALUE",
+		"-p":                  `option -p needs a value|see "ponos-submit --help"`,
+	} {
+		var out, errs strings.Builder
+		if !strings.HasPrefix(args, "-c") {
+			args = "--spool " + s.Dir + " " + args
+		}
+		status := run(t.Context(), append([]string{name}, append(strings.Fields(args), "--", "true")...), strings.NewReader(""), &out, &errs)
+		message, hint, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(errs.String(), "ponos-submit: "), "\n"), "\nponos-submit: hint: ")
+		if got := message + "|" + hint; got != want || status != 2 || out.Len() > 0 {
+			t.Errorf("%s: status %d, %q; want %q", args, status, got, want)
+		}
 	}
 }

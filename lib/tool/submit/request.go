@@ -1,6 +1,8 @@
 package submit
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -52,13 +54,58 @@ func likeSbatch() []cli.Flag {
 // taken are short forms that other flags have here.
 const taken = "cn"
 
-// notSbatch explains short options that sbatch has with another meaning, if a value shows that one was meant.
-func notSbatch(c *cli.Context, err error) error {
-	_, failed := strconv.ParseUint(c.String("config"), 10, 32)
-	if err == nil || failed != nil {
+// notSbatch adds a hint to an error about an option that was given by a letter which sbatch has for another one.
+func notSbatch(args []string, err error) error {
+	if !fault.Is(err, fault.Usage) {
 		return err
 	}
-	return fault.Hint(err, "-c is --config here: for CPUs, give --cpus-per-task="+c.String("config"))
+	for _, word := range args[1:] {
+		if word == "--" {
+			break
+		}
+		if len(word) < 2 || word[0] != '-' || word[1] == '-' {
+			continue
+		}
+		for _, f := range flags() {
+			names := f.Names()
+			if slices.Contains(names, word[1:2]) && sbatch.Short(word[1]) != names[0] && strings.Contains(err.Error(), names[0]) {
+				if hint := instead(word[:2]); hint != "" {
+					return fault.Hint(err, fmt.Sprintf("%s is --%s here: %s", word[:2], names[0], hint))
+				}
+			}
+		}
+	}
+	return err
+}
+
+// here are options of sbatch for which a task has its own words.
+var here = map[string]string{
+	"array": "for many tasks, give --each FILE, or ::: lists before the command", "job-name": "give --name NAME",
+	"output": "the output is kept in the task's log: see ponos-log", "error": "the output is kept in the task's log: see ponos-log",
+	"dependency": "to start after a task, give --after TASK", "chdir": "for the directory with the code, give --directory DIR",
+	"wrap": "give the command itself, after --: sh -c '...' for a line of a shell", "export": "for variables, give --env-file FILE",
+}
+
+// instead is a hint to an option of sbatch, by its long or short name with dashes: what to give here. "" if there is nothing.
+func instead(option string) string {
+	name := strings.TrimLeft(option, "-")
+	if len(strings.TrimRight(name, "0123456789")) == 1 { // -N and -N2
+		name = sbatch.Short(name[0])
+	}
+	o := sbatch.Lookup(name)
+	switch {
+	case o == nil:
+		return ""
+	case here[o.Name] != "":
+		return here[o.Name]
+	case o.Use&sbatch.ByTask == 0:
+		return ""
+	case slices.ContainsFunc(typed, func(t [2]string) bool { return t[0] == o.Name }):
+		return fmt.Sprintf("as in sbatch, give --%s=VALUE", o.Name)
+	case o.Form == sbatch.Flag || o.Optional:
+		return "for the option of sbatch, give --sbatch " + o.Name
+	}
+	return fmt.Sprintf("for the option of sbatch, give --sbatch %s=VALUE", o.Name)
 }
 
 // numbered is a warning of a name that is a number: perhaps -n of sbatch was meant.
@@ -78,7 +125,15 @@ func requested(c *cli.Context, e *spool.Entry, sweep bool) error {
 	e.Request = task.Request{Find: c.String("find"), Sbatch: c.StringSlice("sbatch")}
 	for _, o := range typed {
 		if c.IsSet(o[0]) {
-			e.Request.Sbatch = append(e.Request.Sbatch, o[0]+"="+c.String(o[0]))
+			value := c.String(o[0])
+			option, err := sbatch.Setting(o[0], &value)
+			if err == nil && !sweep {
+				err = option.Check()
+			}
+			if err != nil {
+				return fault.Wrap(fault.Usage, &flagError{"--" + o[0], cmp.Or(errors.Unwrap(err), err)})
+			}
+			e.Request.Sbatch = append(e.Request.Sbatch, o[0]+"="+value)
 		}
 	}
 	if c.IsSet("find") && e.Request.Find == "" {
@@ -118,37 +173,20 @@ func checkRequest(r task.Request) error {
 	return nil
 }
 
-// maxMeet limits how many requests the cluster is asked about.
-const maxMeet = 16
-
-// meet asks whether requests can be met, where that can be asked: of many, the first ones.
+// meet asks whether requests can be met, where that can be asked.
 func meet(c *cli.Context, requests []task.Request) error {
-	requests = slices.DeleteFunc(requests, task.Request.IsZero)
-	if len(requests) == 0 || c.IsSet("spool") {
+	if c.IsSet("spool") || !slices.ContainsFunc(requests, func(r task.Request) bool { return !r.IsZero() }) {
 		return nil
 	}
 	cfg, err := config.Load(c.String("config"))
 	if err != nil {
 		return err
 	}
-	if cfg.Mode != "slurm" && slices.ContainsFunc(requests, func(r task.Request) bool { return len(r.Sbatch) > 0 }) {
-		app.Report(c.App.ErrWriter, name, fault.Hint(
-			fmt.Errorf("warning: options of sbatch have no effect in mode %s", cfg.Mode),
-			"request resources with --find"))
+	var all []runner.Needs
+	for _, r := range requests {
+		all = append(all, runner.Needs{GPU: c.Bool("gpu"), Request: r})
 	}
-	for _, r := range requests[:min(len(requests), maxMeet)] {
-		err := assembly.CheckNeeds(c.Context, cfg, runner.Needs{GPU: c.Bool("gpu"), Request: r})
-		if fault.Is(err, fault.Unavailable) {
-			app.Report(c.App.ErrWriter, name, fault.Hint(
-				fmt.Errorf("warning: whether the cluster can run the task was not checked: %w", err),
-				"the task is submitted; it waits while Slurm does not answer, and ends as error if Slurm then refuses it"))
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return assembly.Meet(c.Context, cfg, all, func(err error) { app.Report(c.App.ErrWriter, name, err) })
 }
 
 // template is a request with placeholders.

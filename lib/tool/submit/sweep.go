@@ -100,7 +100,7 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 		return nil, err
 	}
 	if len(unused) > 0 {
-		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", someOf(unused)))
+		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", task.SomeOf(unused)))
 	}
 	return all, meet(c, requests)
 }

@@ -33,8 +33,16 @@ type Snapshot struct {
 
 // Admission returns the model of Slurm's rules for this user's jobs.
 func (s *Snapshot) Admission() *admission.Cluster {
+	first := map[string]int64{}
+	for i := range s.Groups {
+		for name := range s.Groups[i].Partitions.All() {
+			if first[name] == 0 {
+				first[name] = int64(s.Groups[i].CPUs)
+			}
+		}
+	}
 	return &admission.Cluster{
-		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts,
+		FirstCPUs: first, Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts,
 		Licenses: s.Licenses, Reservations: s.Reservations, Config: s.Config,
 		User: s.User, Groups: s.UserGroups, Host: s.Host, DefaultAccount: s.DefaultAccount, Known: s.Known,
 	}

@@ -164,6 +164,9 @@ func writePartition(line writer, p *launcher.Described, o Options) {
 	if p.Preemptible {
 		line(4, "preemptible: true")
 	}
+	if p.Exclusive {
+		line(4, "exclusive: true")
+	}
 	if p.MinNodes > 1 {
 		line(4, "min_nodes: %d", p.MinNodes)
 	}

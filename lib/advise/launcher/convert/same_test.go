@@ -39,7 +39,7 @@ func TestSameAnswers(t *testing.T) {
 		}
 		for _, name := range []string{"p0", "p1", "p2", "q0", "q1"} {
 			text += "PartitionName=" + name + " State=" + pick("UP", "UP", "UP", "DOWN") + pick("", " MaxTime=1:00:00") + pick("", "", " MinNodes=2") + pick("", "", " MaxNodes=1") +
-				pick("", "", " MaxCPUsPerNode=8") + pick("", "", " MaxMemPerNode=10000") + "\n"
+				pick("", "", " MaxCPUsPerNode=8", " OverSubscribe=EXCLUSIVE") + pick("", "", " MaxMemPerNode=10000") + "\n"
 		}
 		s, err := Read(strings.NewReader(text))
 		if err != nil {

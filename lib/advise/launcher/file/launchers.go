@@ -116,6 +116,7 @@ func (d *decoder) partition(n *yaml.Node) Partition {
 	known["min_nodes"] = d.count(&p.MinNodes, "min_nodes")
 	known["max_nodes"] = d.count(&p.MaxNodes, "max_nodes")
 	known["preemptible"] = d.bool(&p.Preemptible, "preemptible")
+	known["exclusive"] = d.bool(&p.Exclusive, "exclusive")
 	known["nodes"] = func(n *yaml.Node) {
 		d.list(n, "nodes", func(item *yaml.Node) {
 			var g Nodes

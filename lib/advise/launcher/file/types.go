@@ -79,6 +79,7 @@ type Partition struct {
 	Priority      int
 	Disabled      bool
 	Preemptible   bool // its jobs may be preempted
+	Exclusive     bool // its jobs get whole nodes
 	MinNodes      int
 	MaxNodes      int // 0: no limit
 }

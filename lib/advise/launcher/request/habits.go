@@ -23,6 +23,7 @@ var habits = map[string]string{
 	"tmp": "write disk=100G", "tmpdisk": "write disk=100G",
 	"model": "write cuda(model=a100)", "cc": "write cuda(cc>=8.0)", "accelerator": "write gpu() or cuda(model=a100)",
 	"and": `terms are joined by "&"`, "or": `alternatives are separated by "|"`, "not": "write partition!=NAME",
+	"mig":  "write slice(), slice(mem=10G) or slice(model=1g.10gb)",
 	"spot": "write preemptible=no, or leave it out",
 }
 
@@ -33,6 +34,66 @@ func (p *parser) habit(start int, word, hint string) error {
 		message = fmt.Sprintf("unexpected %q", string(p.peek()))
 	}
 	return p.fail(start, message, wantTerm, hint)
+}
+
+// typedHint is for sbatch's way to request GPUs: gpu:a100:2.
+func typedHint(kind Kind, rest string) string {
+	model, count, found := strings.Cut(rest, ":")
+	end := func(s string, part func(rune) bool) string {
+		if i := strings.IndexFunc(s, func(r rune) bool { return !part(r) }); i >= 0 {
+			return s[:i]
+		}
+		return s
+	}
+	if model = end(model, isGRES); isNumber(model) {
+		return fmt.Sprintf("write %s() * %s", kind, model)
+	}
+	hint := fmt.Sprintf("write %s(model=%s)", kind, model)
+	if count = end(count, unicode.IsDigit); found && count != "" {
+		hint += " * " + count
+	}
+	return hint
+}
+
+// argumentHint is about a word that stands where the name of an argument is expected.
+func argumentHint(call, word string) string {
+	gpu := Kind(call).known()
+	_, _, isSize := strings.Cut(strings.ToLower(word), "g")
+	switch {
+	case word == "vram" || word == "ram" || word == "memory":
+		return fmt.Sprintf("write %s(mem=16G)", call)
+	case gpu && (word == "count" || word == "n" || word == "num"):
+		return fmt.Sprintf("write %s() * 2", call)
+	case gpu && (word == "cores" || word == "cpus"):
+		return "write cpu(cores=4)"
+	case word != "" && isNumber(word[:1]) && isSize:
+		return fmt.Sprintf("write %s(mem=%s)", call, word)
+	case word != "" && isNumber(word[:1]) && gpu:
+		return fmt.Sprintf("write %s() * 2 for two GPUs, %s(model=%s) for a model", call, call, word)
+	case word != "" && isNumber(word):
+		return fmt.Sprintf("write %s(cores=%s)", call, word)
+	case gpu && word != "" && strings.ContainsAny(word, "0123456789"):
+		return fmt.Sprintf("write %s(model=%s)", call, word)
+	}
+	return ""
+}
+
+// next is the text from here to the end of a name.
+func (p *parser) next() string {
+	return p.span(func(r rune) bool { return isName(r) })
+}
+
+// sbatchHint is about an option of sbatch in a request.
+func sbatchHint(rest string) string {
+	name, value, _ := strings.Cut(strings.TrimLeft(rest, "-"), "=")
+	name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
+	if devices, ok := strings.CutPrefix(value, "gpu:"); ok && name == "gres" {
+		return typedHint(AnyGPU, devices)
+	}
+	if hint := habits[name]; hint != "" {
+		return hint + "; --set NAME=VALUE sets other options of sbatch"
+	}
+	return "options of sbatch are given by --set NAME=VALUE"
 }
 
 // afterTerm returns the error for text after a term that does not belong there.
@@ -56,9 +117,6 @@ func (p *parser) unknownWord(start int, word string) error {
 		if digits > 0 {
 			hint = fmt.Sprintf("write cuda(model=%s) * %s", word, count[:digits])
 		}
-	}
-	if word == "a" || strings.HasPrefix(p.text[start:], "--") {
-		hint = "options of sbatch are given by --set NAME=VALUE"
 	}
 	return p.fail(start, fmt.Sprintf("unknown word %q", word), wantTerm, hint)
 }

@@ -25,7 +25,7 @@ const (
 
 // terms are the words with which a term can begin, for messages.
 var terms = []string{
-	"cuda", "gpu", "mps", "rocm", "xpu", "cpu", "duration", "deadline", "nodes", "tasks", "disk", "gres", "license",
+	"cuda", "gpu", "slice", "mps", "rocm", "xpu", "cpu", "duration", "deadline", "nodes", "tasks", "disk", "gres", "license",
 	"exclusive", "preemptible", "cpus_per_gpu", "mem_per_gpu", "partition", "feature", "qos", "account", "host",
 }
 
@@ -76,6 +76,18 @@ func (p *parser) request() (Request, error) {
 	}
 	if p.pos < len(p.text) {
 		return Request{}, p.afterTerm()
+	}
+	for i := range alternatives {
+		slices := 0
+		for j := range alternatives[i].GPUs {
+			if g := &alternatives[i].GPUs[j]; g.Sliced() {
+				slices += g.Count
+			}
+		}
+		if tasks := max(1, alternatives[i].Tasks); slices > tasks {
+			return Request{}, p.fail(0, fmt.Sprintf("%d slices of GPUs for each node and %d of tasks: a process can use one slice only", slices, tasks),
+				"a slice for each task", fmt.Sprintf("write tasks=%d, or request whole GPUs: cuda()", slices))
+		}
 	}
 	return Request{alternatives, p.warnings}, nil
 }
@@ -157,7 +169,7 @@ func (p *parser) term() (Alternative, error) {
 		return Alternative{}, p.habit(start, word, habit)
 	}
 	switch word {
-	case "cuda", "gpu", "mps", "rocm", "xpu":
+	case "cuda", "gpu", "slice", "mps", "rocm", "xpu":
 		g, err := p.gpu(Kind(word))
 		return Alternative{GPUs: []GPU{g}}, err
 	case "cpu":
@@ -198,6 +210,9 @@ func (p *parser) term() (Alternative, error) {
 		if unicode.IsDigit(p.peek()) {
 			return Alternative{}, p.fail(start, "unexpected number", wantTerm, "write the number of GPUs at the end: cuda(mem=4G) * 2")
 		}
+		if strings.HasPrefix(p.text[start:], "-") {
+			return Alternative{}, p.fail(start, fmt.Sprintf("unexpected %q", p.next()), wantTerm, sbatchHint(p.text[start:]))
+		}
 		return Alternative{}, p.unexpected(wantTerm)
 	}
 	p.pos = start
@@ -208,6 +223,9 @@ func (p *parser) gpu(kind Kind) (GPU, error) {
 	g := GPU{Kind: kind, Count: 1}
 	if p.peek() == '=' {
 		return g, p.habit(p.pos, string(kind), fmt.Sprintf("write %s() * 2 for two GPUs, %s(model=a100) for a model", kind, kind))
+	}
+	if p.peek() == ':' {
+		return g, p.fail(p.pos, fmt.Sprintf("unexpected %q", ":"), `"("`, typedHint(kind, p.text[p.pos+1:]))
 	}
 	err := p.arguments(string(kind), []string{"mem", "model", "cc"}, func(name string) error {
 		switch name {
@@ -261,10 +279,17 @@ func (p *parser) arguments(call string, names []string, read func(name string) e
 		start := p.pos
 		name := p.word()
 		if name == "" {
+			if word := p.next(); word != "" {
+				return p.fail(start, fmt.Sprintf("unexpected %q", word), want, argumentHint(call, word))
+			}
 			return p.unexpected(want)
 		}
 		if !slices.Contains(names, name) {
-			return p.fail(start, fmt.Sprintf("%s() has no %q", call, name), want, suggest(name, names))
+			hint := suggest(name, names)
+			if more := argumentHint(call, name); more != "" {
+				hint = more
+			}
+			return p.fail(start, fmt.Sprintf("%s() has no %q", call, name), want, hint)
 		}
 		if err := read(name); err != nil {
 			return err
@@ -338,6 +363,17 @@ func (p *parser) duration() (time.Duration, error) {
 		p.space()
 	}
 	return total, nil
+}
+
+// gpuSize reads the memory of a GPU, which has to have a unit.
+func (p *parser) gpuSize() (int64, error) {
+	start, warnings := p.pos, len(p.warnings)
+	n, err := p.size()
+	if err == nil && len(p.warnings) > warnings && p.pos < len(p.text) {
+		number := strings.TrimSpace(p.text[start:p.pos])
+		return 0, p.fail(start, fmt.Sprintf("the memory %s has no unit", number), unit.SizeUnits, fmt.Sprintf("write mem=%sG", number))
+	}
+	return n, err
 }
 
 func (p *parser) size() (int64, error) {

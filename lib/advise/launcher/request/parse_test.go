@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 		"gpu(model=[h100, a100], mem=24G..40G)":                   {{GPUs: []GPU{{Kind: AnyGPU, Count: 1, Memory: 24e9, MaxMemory: 40e9, Models: []string{"a100", "h100"}}}}},
 		"cuda(mem>=24G, model != t4) * 2":                         {{GPUs: []GPU{{Kind: CUDA, Count: 2, Memory: 24e9, NotModels: []string{"t4"}}}}},
 		"cuda(mem<=40G)":                                          {{GPUs: []GPU{{Kind: CUDA, Count: 1, MaxMemory: 40e9}}}},
-		"cuda(cc >= 8.0) & xpu(cc=8.0..8.9,mem=1..40G)":           {{GPUs: []GPU{{Kind: CUDA, Count: 1, CC: 80}, {Kind: XPU, Count: 1, CC: 80, MaxCC: 89, Memory: 1, MaxMemory: 40e9}}}},
+		"cuda(cc >= 8.0) & xpu(cc=8.0..8.9,mem=1G..40G)":          {{GPUs: []GPU{{Kind: CUDA, Count: 1, CC: 80}, {Kind: XPU, Count: 1, CC: 80, MaxCC: 89, Memory: 1e9, MaxMemory: 40e9}}}},
 		"cuda(cc=9) & cuda(cc=9.0)":                               {{GPUs: []GPU{{Kind: CUDA, Count: 2, CC: 90, MaxCC: 90}}}},
 		"cuda(cc<=8.9)":                                           {{GPUs: []GPU{{Kind: CUDA, Count: 1, MaxCC: 89}}}},
 		"gres(shard) * 4 & gres(localtmp:nvme)*100 & gres(shard)": {{GRES: []Amount{{"shard", 5}, {"localtmp:nvme", 100}}}},
@@ -119,7 +119,22 @@ func TestParseErrors(t *testing.T) {
 		{"cuda", "1:5", `expected "("`, ""},
 		{"cuda(mem)", "1:9", `unexpected ")": expected "=" or ">=" or "<="`, ""},
 		{"cuda(mem=4G,)", "1:13", `unexpected ")": expected mem=..., model=... or cc=...`, ""},
-		{"cuda(cores=2)", "1:6", `cuda() has no "cores"`, ""},
+		{"cuda(cores=2)", "1:6", `cuda() has no "cores"`, "write cpu(cores=4)"},
+		{"gpu:a100:2", "1:4", `unexpected ":"`, "write gpu(model=a100) * 2"},
+		{"gpu:2", "1:4", `unexpected ":"`, "write gpu() * 2"},
+		{"--gres=gpu:1", "1:1", `unexpected "--gres"`, "write gpu() * 1"},
+		{"--gres=gpu:a100:2", "1:1", `unexpected "--gres"`, "write gpu(model=a100) * 2"},
+		{"--time=4h", "1:1", `unexpected "--time"`, "write duration=4h; --set NAME=VALUE sets other options of sbatch"},
+		{"cuda(40G)", "1:6", `unexpected "40G"`, "write cuda(mem=40G)"},
+		{"cuda(a100)", "1:6", `cuda() has no "a100"`, "write cuda(model=a100)"},
+		{"cuda(vram=40G)", "1:6", `cuda() has no "vram"`, "write cuda(mem=16G)"},
+		{"cpu(ram=4G)", "1:5", `cpu() has no "ram"`, "write cpu(mem=16G)"},
+		{"cpu(4)", "1:5", `unexpected "4"`, "write cpu(cores=4)"},
+		{"cuda(mem>40G)", "1:9", `unexpected ">"`, "write >="},
+		{"mig(1g.5gb)", "1:1", `unknown word "mig"`, "write slice(), slice(mem=10G) or slice(model=1g.10gb)"},
+		{"cuda(mem=40)", "1:10", "the memory 40 has no unit", "write mem=40G"},
+		{"slice() * 2", "1:1", "2 slices of GPUs for each node and 1 of tasks", "write tasks=2, or request whole GPUs: cuda()"},
+		{"cuda(model=1g.5gb) * 3 & tasks=2", "1:1", "3 slices of GPUs", "write tasks=3, or request whole GPUs: cuda()"},
 		{"cuda(MEM=4G)", "1:6", `cuda() has no "MEM"`, `did you mean "mem"?`},
 		{"CUDA(mem=4G)", "1:1", `unknown word "CUDA"`, `did you mean "cuda"?`},
 		{"duration=1h & cudda(mem=4G)", "1:15", `unknown word "cudda"`, `did you mean "cuda"?`},
@@ -246,15 +261,14 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	r, err := Parse("cuda(mem=32) * 1 &\n cpu(mem=400, cores=4)")
-	if err != nil || r.Alternatives[0].GPUs[0].Memory != 32 || r.Alternatives[0].Memory != 400 {
+	r, err := Parse("cuda() &\n cpu(mem=400, cores=4)")
+	if err != nil || r.Alternatives[0].Memory != 400 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	want := []string{
-		"request:1:10: memory 32 has no unit and is taken as bytes; did you mean 32G?",
 		"request:2:10: memory 400 has no unit and is taken as bytes; did you mean 400G?",
 	}
-	if len(r.Warnings) != 2 || r.Warnings[0].String() != want[0] || r.Warnings[1].String() != want[1] {
+	if len(r.Warnings) != 1 || r.Warnings[0].String() != want[0] {
 		t.Errorf("got %v; want %v", r.Warnings, want)
 	}
 }

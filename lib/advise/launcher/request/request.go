@@ -77,8 +77,10 @@ func (d Deadline) At(now time.Time) time.Time {
 // Kind is a kind of GPU.
 type Kind string
 
-// The kinds of GPU that a request can name. AnyGPU matches every kind.
+// The kinds of GPU that a request can name. AnyGPU matches every kind; Slice is a part of a CUDA GPU (MIG), and the
+// others are whole ones.
 const (
+	Slice  Kind = "slice"
 	CUDA   Kind = "cuda"
 	MPS    Kind = "mps"
 	ROCm   Kind = "rocm"
@@ -86,7 +88,7 @@ const (
 	AnyGPU Kind = "gpu"
 )
 
-func (k Kind) known() bool { return slices.Contains([]Kind{CUDA, MPS, ROCm, XPU, AnyGPU}, k) }
+func (k Kind) known() bool { return slices.Contains([]Kind{CUDA, MPS, ROCm, XPU, AnyGPU, Slice}, k) }
 
 // GPU is a number of identical GPUs on each node.
 type GPU struct {
@@ -97,6 +99,11 @@ type GPU struct {
 	Models    []string // the model is one of these; empty: any
 	NotModels []string // the model is not one of these
 	CC, MaxCC gpu.Capability
+}
+
+// Sliced reports whether parts of GPUs are requested: by the kind, or by the profile of a slice as the model.
+func (g *GPU) Sliced() bool {
+	return g.Kind == Slice || len(g.Models) > 0 && !slices.ContainsFunc(g.Models, func(m string) bool { return !gpu.IsSlice(m) })
 }
 
 // like reports whether two descriptions differ at most in the number of GPUs.

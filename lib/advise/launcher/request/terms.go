@@ -22,7 +22,11 @@ func (p *parser) comparison(allowed ...string) (string, error) {
 		if op == "" {
 			return "", p.unexpected(strings.Join(want, " or "))
 		}
-		return "", p.fail(start, fmt.Sprintf("unexpected %q", op), strings.Join(want, " or "), "")
+		hint := ""
+		if op == ">" || op == "<" || op == "==" {
+			hint = fmt.Sprintf("write %s=", strings.TrimRight(op, "="))
+		}
+		return "", p.fail(start, fmt.Sprintf("unexpected %q", op), strings.Join(want, " or "), hint)
 	}
 	p.pos += len(op)
 	p.space()
@@ -46,7 +50,7 @@ func (p *parser) memoryRange(g *GPU) error {
 		return err
 	}
 	start := p.pos
-	n, err := p.size()
+	n, err := p.gpuSize()
 	switch {
 	case err != nil:
 		return err
@@ -57,7 +61,7 @@ func (p *parser) memoryRange(g *GPU) error {
 	if g.Memory = n; op != "=" || !p.to() {
 		return nil
 	}
-	g.MaxMemory, err = p.size()
+	g.MaxMemory, err = p.gpuSize()
 	if err == nil && g.MaxMemory < g.Memory {
 		err = p.fail(start, "the range of memory ends before it begins", "the smaller size first", "")
 	}

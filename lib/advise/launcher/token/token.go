@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/base/place"
 )
 
 // Want is a number of tokens to take: Count of Total.
@@ -38,7 +40,7 @@ func Dir(env func(string) string) string {
 	if dir := env("LFIND_TOKENS"); dir != "" {
 		return dir
 	}
-	return filepath.Join("/tmp", fmt.Sprintf("lfind-tokens-%d", os.Getuid()))
+	return place.Unclaimed(filepath.Join("/tmp", fmt.Sprintf("lfind-tokens-%d", os.Getuid())))
 }
 
 // Take takes all tokens in wants, or none. If wait is false and too few are free, the error is

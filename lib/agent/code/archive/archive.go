@@ -118,6 +118,7 @@ type unpacking struct {
 	left    int64 // bytes that it may still unpack to
 	anyLink bool  // links may lead out
 	root    *os.Root
+	links   []string // symbolic links that were made
 }
 
 // unpack unpacks a tar stream and returns how many entries it had.
@@ -127,6 +128,7 @@ func unpack(stream io.Reader, dir string, u unpacking) (n int, err error) {
 	}
 	defer u.root.Close()
 	n, err = u.entries(tar.NewReader(stream))
+	err = errors.Join(err, u.checkLinks())
 	if err == nil {
 		// The checksum follows the end of the archive.
 		_, err = io.Copy(io.Discard, io.LimitReader(stream, maxTrailer))
@@ -169,6 +171,9 @@ func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
 	if !filepath.IsLocal(name) {
 		return errors.New("leads out of the directory")
 	}
+	if !u.anyLink && u.throughLink(path.Dir(name)) {
+		return errors.New("leads through a link")
+	}
 	if err := u.root.MkdirAll(path.Dir(name), 0o777); err != nil {
 		return err
 	}
@@ -180,33 +185,62 @@ func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
 	case tar.TypeSymlink:
 		// A link that leads out is harmless here, as root does not follow it, but not for the readers
 		// of the directory.
-		leadsOut := path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname))
-		if !u.anyLink && (leadsOut || u.throughLink(path.Dir(name))) {
-			return errors.New("link leads out of the directory")
+		if !u.anyLink && (path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname))) {
+			return errLeadsOut
 		}
+		u.links = append(u.links, name)
 		return u.again(name, func() error { return u.root.Symlink(h.Linkname, name) })
 	case tar.TypeLink:
 		to := path.Clean(h.Linkname)
 		if !filepath.IsLocal(to) {
-			return errors.New("link leads out of the directory")
+			return errLeadsOut
 		}
 		if to == name {
 			return errors.New("link to itself")
+		}
+		// The link would mean another place here than there.
+		if info, err := u.root.Lstat(to); !u.anyLink && err == nil && (!info.Mode().IsRegular() || u.throughLink(path.Dir(to))) {
+			return errors.New("hard link to a link or directory")
 		}
 		return u.again(name, func() error { return u.root.Link(to, name) })
 	}
 	return fmt.Errorf("entry of type %q", h.Typeflag)
 }
 
+var errLeadsOut = errors.New("link leads out of the directory")
+
 // throughLink reports whether a directory is reached through a link. Where ".." leads from there
 // cannot be known from its name.
 func (u *unpacking) throughLink(dir string) bool {
 	for ; dir != "."; dir = path.Dir(dir) {
-		if info, err := u.root.Lstat(dir); err != nil || !info.IsDir() {
+		if info, err := u.root.Lstat(dir); err == nil && !info.IsDir() {
 			return true
 		}
 	}
 	return false
+}
+
+// checkLinks removes the links that lead out at the end, and is an error if there are any. By its name alone, a link may
+// lead to a place inside: what is on its way can be a link itself, also a later one.
+func (u *unpacking) checkLinks() error {
+	if u.anyLink {
+		return nil
+	}
+	var bad error
+	for _, name := range u.links {
+		info, err := u.root.Lstat(name)
+		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			continue // a later entry took its place
+		}
+		// A root refuses what leads out of it.
+		if _, err := u.root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			bad = fmt.Errorf("%q: %w", task.Clean(name), errLeadsOut)
+			if err := u.root.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return bad
 }
 
 // write creates one file, and replaces what an earlier attempt or entry has left.

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -150,9 +152,11 @@ func TestHostile(t *testing.T) {
 // Links out of the directory are refused in what was downloaded, and never followed.
 func TestLinksOut(t *testing.T) {
 	for want, headers := range map[string][]tar.Header{
-		`"l": link leads out of the directory`:   {link("l", "../.."), reg("l/x", "x")},
-		`"abs": link leads out of the directory`: {link("abs", "/tmp"), reg("abs/x", "x")},
-		`"s/u": link leads out of the directory`: {link("s", "."), link("s/u", ".."), reg("s/u/x", "x")},
+		`"l": link leads out of the directory`:       {link("l", "../.."), reg("l/x", "x")},
+		`"abs": link leads out of the directory`:     {link("abs", "/tmp"), reg("abs/x", "x")},
+		`"s/u": leads through a link`:                {link("s", "."), link("s/u", ".."), reg("s/u/x", "x")},
+		`"p/q/x": link leads out of the directory`:   {reg("p/q/f", ""), link("p/q/l", "../.."), link("p/q/x", "l/.."), reg("p/q/x/y", "x")},
+		`"later/x": link leads out of the directory`: {reg("later/f", ""), link("later/x", "l/../y"), link("later/l", ".."), reg("later/x/y", "x")},
 	} {
 		_, is, err := unpacked(t, ".tar.zst", pack(t, ".tar.zst", headers...))
 		if !is || err == nil || !strings.HasSuffix(err.Error(), want) {
@@ -165,6 +169,27 @@ func TestLinksOut(t *testing.T) {
 		if dir, _, err := unpacked(t, ".tar.gz", pack(t, ".tar.gz", headers[:len(headers)-1]...)); err != nil {
 			t.Errorf("%s: %v", dir, err)
 		}
+	}
+}
+
+// A hard link to a link means another place than the link itself, and one through a link may be any file.
+func TestHardLinksToLinks(t *testing.T) {
+	hard := func(name, to string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: to} }
+	for what, headers := range map[string][]tar.Header{
+		"to a link":      {reg("a/b/f", ""), link("a/b/l", "../../secret"), hard("model.bin", "a/b/l")},
+		"through a link": {reg("a/f", "x"), link("l", "a"), hard("model.bin", "l/f")},
+		"to a directory": {reg("a/f", "x"), hard("model.bin", "a")},
+		"to nothing":     {hard("model.bin", "a")},
+	} {
+		dir, _, err := unpacked(t, ".tar.zst", pack(t, ".tar.zst", headers...))
+		var bad *BadError
+		if _, there := os.Lstat(filepath.Join(dir, "model.bin")); !errors.As(err, &bad) || there == nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	dir, _, err := unpacked(t, ".tar.zst", pack(t, ".tar.zst", reg("a/f", "x"), hard("model.bin", "a/f")))
+	if text, readErr := os.ReadFile(filepath.Join(dir, "model.bin")); err != nil || string(text) != "x" {
+		t.Errorf("to a file: %q, %v, %v", text, readErr, err)
 	}
 }
 
@@ -217,11 +242,17 @@ func TestOtherFiles(t *testing.T) {
 	}
 }
 
+// FuzzUnpack unpacks archives of a few entries, each a kind and two names made of few words, into a directory beside
+// a file that may neither change nor be read through what was unpacked.
 func FuzzUnpack(f *testing.F) {
-	f.Add("a", "b", "c", byte(tar.TypeReg), true)
-	f.Add("l", "../x", "l/y", byte(tar.TypeSymlink), false)
-	f.Add("d", "d", "d", byte(tar.TypeLink), true)
-	f.Fuzz(func(t *testing.T, name, to, then string, typ byte, zst bool) {
+	f.Add("r a b\nr l c", true)
+	f.Add("s l ../x\nr l/y x", false)
+	f.Add("h d d\nd d .", true)
+	f.Add("r p/q/f x\ns p/q/l ../..\ns p/q/x l/../secret", true)
+	f.Add("r a/b/f x\ns a/b/l ../../secret\nh m a/b/l", true)
+	f.Add("d a .\ns a/x b/../../secret\ns a/b .", true)
+	types := map[string]byte{"r": tar.TypeReg, "s": tar.TypeSymlink, "h": tar.TypeLink, "d": tar.TypeDir, "f": tar.TypeFifo, "g": tar.TypeXGlobalHeader}
+	f.Fuzz(func(t *testing.T, entries string, zst bool) {
 		kind := ".tar.gz"
 		if zst {
 			kind = ".tar.zst"
@@ -229,10 +260,43 @@ func FuzzUnpack(f *testing.F) {
 		var b bytes.Buffer
 		z := kinds[kind].compress(&b)
 		w := tar.NewWriter(z)
-		_ = w.WriteHeader(&tar.Header{Name: name, Typeflag: typ, Linkname: to, Mode: 0o644})
-		_ = w.WriteHeader(&tar.Header{Name: then, Typeflag: tar.TypeReg, Mode: 0o644})
+		for line := range strings.Lines(entries) {
+			typ, names, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+			name, to, _ := strings.Cut(names, " ")
+			_ = w.WriteHeader(&tar.Header{Name: name, Typeflag: types[typ], Linkname: to, Mode: 0o644})
+		}
 		_ = w.Close()
 		_ = z.Close()
-		_, _, _ = unpacked(t, kind, b.Bytes())
+		around := t.TempDir()
+		dir, canary, file := filepath.Join(around, "into"), filepath.Join(around, "secret"), filepath.Join(t.TempDir(), "a"+kind)
+		for path, text := range map[string]string{canary: "secret", file: b.String()} {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = kinds[kind].unpack(file, dir)
+		info, err := os.Stat(canary)
+		if text, readErr := os.ReadFile(canary); err != nil || readErr != nil || string(text) != "secret" || info.Sys().(*syscall.Stat_t).Nlink != 1 {
+			t.Errorf("the file beside the directory: %q, %v", text, err)
+		}
+		if list, _ := os.ReadDir(around); len(list) != 2 {
+			t.Errorf("written outside: %v", list)
+		}
+		if !zst {
+			return // links may lead anywhere
+		}
+		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			if real, err := filepath.EvalSymlinks(path); err == nil && real != dir && !strings.HasPrefix(real, dir+"/") {
+				t.Errorf("%s leads to %s", path, real)
+			}
+			return nil
+		})
 	})
 }

@@ -93,7 +93,7 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 	flags := strings.Fields(spec.PIPFlags)
 	cmd := command.Cmd{
 		Name: filepath.Join(venv, "bin", "python"),
-		Args: append([]string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"}, flags...),
+		Args: append(append(isolated("pip"), "install", "--no-input", "--disable-pip-version-check"), flags...),
 	}
 	switch {
 	case script:
@@ -137,11 +137,15 @@ func toolError(what string, err error) error {
 	return nil
 }
 
+// isolated are Python's arguments for one of its own modules. Without -I, a module of that name, or of one that it
+// imports, such as types.py, would be taken from the current directory: that of the task's code, or of another user.
+func isolated(module string) []string { return []string{"-I", "-m", module} }
+
 // venv creates a virtual environment. On Debian, python3 without python3-venv can only create one
 // without pip, which is enough for an install script that does not need pip.
 func (s *Store) venv(ctx context.Context, spec Spec, venv string, log io.Writer) error {
 	create := func(ctx context.Context, args ...string) error {
-		args = append(append([]string{"-m", "venv"}, args...), venv)
+		args = append(append(isolated("venv"), args...), venv)
 		return s.run(ctx, command.Cmd{
 			Name: spec.Python, Args: args, Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true,
 		})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -77,7 +78,7 @@ func python(t *testing.T, options string) string {
 for dir; do :; done
 mkdir -p "$dir/bin"
 echo "$*" >"$dir/bin/python"
-test "$*" = "-m venv `+options+`$dir"
+test "$*" = "-I -m venv `+options+`$dir"
 `)
 	return path
 }
@@ -161,6 +162,43 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
 	}
 }
 
+// Nothing of the directory in which the agent runs is executed, nor, by accident, a module of the task's code in place of
+// one of Python's own.
+func TestNothingPlantedRuns(t *testing.T) {
+	needs.Programs(t, "python3")
+	if said, err := command.System.Run(t.Context(), command.Cmd{Name: "python3", Args: []string{"-c", "import ensurepip, venv"}}); err != nil {
+		needs.Missing(t, "python3 with venv: "+string(said.Stderr))
+	}
+	here, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
+	planted := map[string]string{"requirements.txt": ""}
+	for _, module := range []string{"venv", "types", "logging", "ensurepip", "pip", "subprocess", "sitecustomize", "usercustomize"} {
+		planted[module+".py"] = "open(" + strconv.Quote(ran) + ", 'a').write(__name__)\n"
+	}
+	repo, commit := repository(t, planted)
+	for name, text := range planted {
+		executable.Write(t, filepath.Join(here, name), text)
+	}
+	for _, program := range []string{"git", "python", "python3", "pip"} {
+		executable.Write(t, filepath.Join(here, program), "#!/bin/sh\necho program >>"+ran+"\n")
+	}
+	executable.Write(t, filepath.Join(here, ".git/HEAD"), "ref: refs/heads/main\n")
+	for _, dir := range []string{"objects", "refs"} {
+		if err := os.MkdirAll(filepath.Join(here, ".git", dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	evil := "!echo git >>" + ran
+	executable.Write(t, filepath.Join(here, ".git/config"), "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "+evil[1:]+"\n\tsshCommand = "+evil[1:]+
+		"\n\thooksPath = "+here+"\n[credential]\n\thelper = "+evil+"\n[uploadpack]\n\tpackObjectsHook = "+evil[1:]+"\n")
+	t.Chdir(here)
+	s, _ := store(t)
+	var log bytes.Buffer
+	env, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: repo, Revision: commit}, PIPFlags: "--no-index", Python: "python3", Local: true}, &log)
+	if text, ranErr := os.ReadFile(ran); err != nil || env.Venv == "" || ranErr == nil {
+		t.Errorf("%+v, %v; what was planted has run: %q\n%s", env, err, text, log.String())
+	}
+}
+
 // A Python that has no pip makes environments without, which is enough for an install script.
 func TestPythonWithoutPip(t *testing.T) {
 	repo, commit := repository(t, map[string]string{InstallScript: "true"})
@@ -169,7 +207,7 @@ func TestPythonWithoutPip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if asked, err := os.ReadFile(filepath.Join(env.Venv, "bin/python")); err != nil || string(asked) != "-m venv --without-pip "+env.Venv+"\n" {
+	if asked, err := os.ReadFile(filepath.Join(env.Venv, "bin/python")); err != nil || string(asked) != "-I -m venv --without-pip "+env.Venv+"\n" {
 		t.Errorf("%q, %v", asked, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
+	"github.com/ponos-tools/ponos/lib/base/web"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/queue"
 )
@@ -352,7 +353,7 @@ func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
 		return false
 	}
 	err = q.asReader(ctx, id, func(as credential) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
+		req, err := http.NewRequestWithContext(web.Leaves(ctx), http.MethodGet, from.String(), nil)
 		if err != nil {
 			return err
 		}

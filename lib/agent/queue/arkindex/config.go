@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/place"
+	"github.com/ponos-tools/ponos/lib/base/web"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/queue"
 )
@@ -78,6 +78,8 @@ func New(cfg Config) (*Queue, error) {
 	switch {
 	case err != nil, base.Host == "", base.Scheme != "http" && base.Scheme != "https":
 		return nil, fault.Errorf(fault.Usage, "url of Arkindex is not an http or https URL")
+	case !web.Private(base):
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "url of Arkindex: http would send the seed unencrypted"), "use https")
 	case base.User != nil:
 		return nil, fault.Errorf(fault.Usage, "url of Arkindex: unexpected user name")
 	case cfg.FarmID == "":
@@ -116,10 +118,8 @@ func New(cfg Config) (*Queue, error) {
 	if cfg.Sleep == nil {
 		cfg.Sleep = sleep
 	}
-	api := *cfg.HTTP
-	api.CheckRedirect = checkRedirect
 	return &Queue{
-		cfg: cfg, base: base, api: &api, log: cfg.Logger,
+		cfg: cfg, base: base, api: web.Guard(cfg.HTTP), log: cfg.Logger,
 		tasks: map[task.ID]known{}, owners: map[string]task.ID{}, readers: map[task.ID]credential{},
 	}, nil
 }
@@ -139,31 +139,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 // newHTTPClient limits every wait of a connection, but not the total time of a large transfer:
 // stalled does that.
 func newHTTPClient() *http.Client {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.ResponseHeaderTimeout = time.Minute
-	t.MaxResponseHeaderBytes = 1 << 20
-	t.MaxIdleConnsPerHost = 16
-	return &http.Client{Transport: t}
-}
-
-// maxRedirects is how many redirects of one request are followed.
-const maxRedirects = 5
-
-// checkRedirect keeps the agent's credentials from other hosts, and prevents that a redirected POST
-// becomes a GET, as HTTP does it.
-func checkRedirect(req *http.Request, via []*http.Request) error {
-	first := via[0]
-	if len(via) > maxRedirects {
-		return fmt.Errorf("more than %d redirects", maxRedirects)
-	}
-	if req.Method != first.Method {
-		return http.ErrUseLastResponse
-	}
-	if req.URL.Scheme != "http" && req.URL.Scheme != "https" {
-		return fmt.Errorf("redirect to the scheme %.20q", req.URL.Scheme)
-	}
-	if !strings.EqualFold(req.URL.Host, first.URL.Host) || first.URL.Scheme == "https" && req.URL.Scheme == "http" {
-		req.Header.Del("Authorization")
-	}
-	return nil
+	return web.New(func(t *http.Transport) {
+		t.ResponseHeaderTimeout = time.Minute
+		t.MaxIdleConnsPerHost = 16
+	})
 }

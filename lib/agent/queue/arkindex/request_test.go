@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
@@ -115,14 +118,16 @@ func TestRedirects(t *testing.T) {
 	needs.Localhost(t)
 	var seen []string
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen = append(seen, r.Method+" "+r.Header.Get("Authorization"))
+		body, _ := io.ReadAll(r.Body)
+		seen = append(seen, r.Method+" "+r.Header.Get("Authorization")+" "+string(body))
 		fmt.Fprint(w, `{"id": "x"}`)
 	}))
 	defer other.Close()
 	b := setup(t, server.Options{NoDocument: true})
 	b.actions()
+	code := http.StatusMovedPermanently
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+r.URL.Path, http.StatusMovedPermanently)
+		http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+r.URL.Path, code)
 	}))
 	defer front.Close()
 	identity, err := os.ReadFile(b.cfg.IdentityFile)
@@ -136,18 +141,42 @@ func TestRedirects(t *testing.T) {
 	b.cfg.URL = front.URL
 	q := b.another()
 	_, _ = q.Task(t.Context(), "x")
-	for _, s := range seen {
-		if s != "GET " {
-			t.Errorf("the other host got %q", s)
-		}
-	}
-	if len(seen) == 0 {
-		t.Error("redirect of a GET is not followed")
-	}
 	err = q.Report(t.Context(), "x", task.Report{State: task.Running})
 	b.refusal(err, "301 Moved Permanently: redirected to http://localhost")
 	if !strings.Contains(fault.HintOf(err), "url") {
 		t.Errorf("hint %q", fault.HintOf(err))
+	}
+	// Without an identity, the agent registers with the seed; with one that is old, it renews its token.
+	for _, code = range []int{301, 302, 303, 307, 308} {
+		for _, tokens := range [][]byte{nil, identity} {
+			_ = os.Remove(b.cfg.IdentityFile)
+			if tokens != nil {
+				if err := os.WriteFile(b.cfg.IdentityFile, tokens, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			q := b.another()
+			if _, err := q.Actions(t.Context(), nil); err == nil {
+				t.Errorf("%d: no error", code)
+			}
+			_, _ = q.Task(t.Context(), "x")
+			_ = q.Report(t.Context(), "x", task.Report{State: task.Running})
+		}
+	}
+	for _, s := range seen {
+		if s != "GET  " { // the document of the API, which is public
+			t.Errorf("the other host got %q", s)
+		}
+	}
+}
+
+// The seed is not sent where all can read it.
+func TestPlainHTTP(t *testing.T) {
+	for address, fine := range map[string]bool{"http://arkindex.example.org": false, "https://arkindex.example.org": true, "http://127.0.0.1:8000": true} {
+		_, err := arkindex.New(arkindex.Config{URL: address, FarmID: "f", Seed: "s", IdentityFile: filepath.Join(t.TempDir(), "identity")})
+		if (err == nil) != fine || !fine && fault.KindOf(err) != fault.Usage {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
+	"github.com/ponos-tools/ponos/lib/base/web"
 )
 
 // put uploads a file to a presigned URL, up to its present size: a log may grow meanwhile.
@@ -70,7 +71,7 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 		}
 		ctx, watch := watched(ctx, q.cfg.Stall)
 		defer watch.stop()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
+		req, err := http.NewRequestWithContext(web.Leaves(ctx), http.MethodGet, from.String(), nil)
 		if err != nil {
 			return errors.New("invalid URL")
 		}

@@ -2,18 +2,16 @@ package local
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
-	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
@@ -34,8 +32,6 @@ func nearest() []int {
 }
 
 const (
-	// watched is how often the memory of a job is measured.
-	watched   = time.Second
 	oomFile   = "oom."    // followed by the job
 	groupFile = "cgroup." // followed by the job; it holds the path of its group
 )
@@ -53,58 +49,24 @@ func (e excess) String() string {
 	return fmt.Sprintf("out of memory: it used %s of the requested %s", unit.ShortSize(e.Used&^(1<<20-1)), unit.ShortSize(e.Limit))
 }
 
-// makeGroup creates a cgroup for a job, if one is delegated to this process. Its path is recorded
-// before, so that other processes can ask the kernel how the job ended.
-func makeGroup(dir, job string, limit int64) (g cgroup.Group, ok bool) {
-	parent, ok := cgroup.Delegated()
-	if !ok {
-		return g, false
+// newLimiter limits the memory of a job. The path of its cgroup is recorded, so that other processes can ask
+// the kernel how the job ended.
+func newLimiter(dir, job string) *executor.Limiter {
+	m := executor.NewLimiter()
+	m.Note = func(g cgroup.Group) error {
+		b, err := json.Marshal(g)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, groupFile+job), b, 0o600)
 	}
-	g = parent.Group(job, limit)
-	b, err := json.Marshal(g)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, groupFile+job), b, 0o600)
-	}
-	if err == nil {
-		err = g.Make()
-	}
-	return g, err == nil
+	return m
 }
 
 // groupOf returns the group of a job, which may be gone.
 func groupOf(dir, job string) (g cgroup.Group, ok bool) {
 	b, err := os.ReadFile(filepath.Join(dir, groupFile+job))
 	return g, err == nil && json.Unmarshal(b, &g) == nil
-}
-
-// watch kills the processes of a session that use more memory than a limit in bytes, unless they have
-// a cgroup. It spares the job script that leads the session. What they used is recorded before.
-func watch(ctx context.Context, dir, job string, session int, limit int64, output io.Writer) {
-	for tick := time.NewTicker(watched); ; {
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return
-		case <-tick.C:
-		}
-		if cgroup.Entered(session, job) { // the kernel enforces the limit
-			tick.Stop()
-			return
-		}
-		members := machine.Members(session)[session]
-		used := machine.Used(members, limit)
-		if used <= limit {
-			continue
-		}
-		if !(excess{used, limit}).note(dir, job, output) {
-			continue // it is killed at the next measurement
-		}
-		for _, pid := range members {
-			if pid != session && ctx.Err() == nil {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-			}
-		}
-	}
 }
 
 // note records that a job was killed for its memory.

@@ -303,6 +303,9 @@ func finished(ref runner.Ref, job *runner.Job, lives bool) bool {
 	}
 	code := run.Code
 	job.ExitCode, job.State = code, task.Completed
+	if run.Cut && code == 0 {
+		job.State, job.Reason, job.Cause = task.Error, runner.Interrupted, need.Lost
+	}
 	if code != 0 {
 		job.State, job.Reason = task.Failed, fmt.Sprintf("exit code %d", code)
 		if code > 128 && code < 192 {

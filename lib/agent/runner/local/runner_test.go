@@ -76,11 +76,12 @@ func TestWork(t *testing.T) {
 	second := m.start("b", "echo b >>../order; echo says; set -- 3\n"+end)
 	cancelled := m.start("c", "echo c >>../order\n")
 	killed := m.start("d", "echo d >>../order; kill -9 $$\n")
+	asked := m.start("e", `printf '\nbegun here 1 1;\n\ncut 0;\n' >"run.$PONOS_JOB.0"`+"\n")
 	again, err := m.Start(t.Context(), runner.Submission{Task: "b", Dir: second.Dir, Attempt: 1})
 	if err != nil || again.ID != second.Job || !again.Adopted {
 		t.Errorf("started twice: %+v, %v", again, err)
 	}
-	for _, ref := range []runner.Ref{first, second, cancelled, killed} {
+	for _, ref := range []runner.Ref{first, second, cancelled, killed, asked} {
 		m.check(ref, waits)
 	}
 	if err := m.Stop(t.Context(), cancelled); err != nil {
@@ -92,6 +93,7 @@ func TestWork(t *testing.T) {
 	m.check(second, "failed 3 exit code 3")
 	m.check(cancelled, "error 0 the job was cancelled")
 	m.check(killed, "failed 137 ended by signal 9")
+	m.check(asked, "error 0 "+runner.Interrupted)
 	m.work()
 	if order, err := os.ReadFile(filepath.Join(m.tasks, "order")); err != nil || string(order) != "a\nb\nd\n" {
 		t.Errorf("ran %q, %v", order, err)

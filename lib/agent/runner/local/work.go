@@ -1,9 +1,9 @@
 package local
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
-	"github.com/ponos-tools/ponos/lib/executor/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -183,6 +183,9 @@ func ignoreMissing(err error) error {
 	return err
 }
 
+// grace is how long a job script may take to record that its command was killed for its memory.
+const grace = 10 * time.Second
+
 // runJob runs the job of a task's directory to its end, in the root of all jobs. Begun says that its
 // script was started.
 func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err error) {
@@ -215,34 +218,49 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 	if takes.GPUs > 0 {
 		own = append(own, "CUDA_VISIBLE_DEVICES="+strings.Join(takes.Taken, ","))
 	}
-	args, confined, inGroup := []string{"--", filepath.Join(dir, "job.sh")}, cgroup.Group{}, false
-	if takes.Memory > 0 {
-		if confined, inGroup = makeGroup(dir, t.Job, takes.Memory); inGroup {
-			defer func() { _ = confined.Remove() }()
-			args = confined.Enter("bash", "--", args[1])
-		}
-	}
-	session, err := command.StartSession(command.Cmd{
-		Name: "bash", Args: args, Dir: dir,
-		Env: append(environ(os.Environ()), own...), ExtraFiles: []*os.File{record.File(), slot.File()}, CPUs: takes.IDs,
-	}, output)
+	bash, err := command.Path("bash")
 	if err != nil {
 		return false, err
 	}
-	pid := session.PID()
-	pidErr := record.has(pid)
-	watching, stop := context.WithCancel(context.Background())
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return false, err
+	}
+	defer null.Close()
+	var pidErr error
+	o := executor.Options{
+		System: executor.Programs, Grace: grace,
+		Before: func(_ *executor.Command, _ executor.Why, used int64) bool {
+			return excess{used, takes.Memory}.note(dir, t.Job, output)
+		},
+		Handle: func(e executor.Event) *executor.Command {
+			if e.Err == nil && e.End == nil {
+				pidErr = record.has(e.PID)
+			}
+			if _, known := noted(dir, t.Job); e.End != nil && e.End.ByKernel && !known {
+				excess{Limit: takes.Memory}.note(dir, t.Job, output)
+			}
+			return nil
+		},
+	}
 	if takes.Memory > 0 {
-		go watch(watching, dir, t.Job, pid, takes.Memory, output)
+		o.Limiter = newLimiter(dir, t.Job)
 	}
-	code, err := session.Wait()
-	stop()
-	if _, known := noted(dir, t.Job); inGroup && !known && confined.Killed() {
-		excess{Limit: takes.Memory}.note(dir, t.Job, output)
+	end, err := executor.Run(o, &executor.Command{
+		Launch: executor.Launch{
+			Path: bash, Argv: []string{"bash", "--", filepath.Join(dir, "job.sh")}, Dir: dir, Env: append(environ(os.Environ()), own...),
+			// The job keeps the locks if this process is killed.
+			Files: []uintptr{null.Fd(), output.Fd(), output.Fd(), record.File().Fd(), slot.File().Fd()}, Outlives: true, CPUs: takes.IDs,
+		},
+		Name: t.Job, Memory: takes.Memory, Script: true,
+		Marks: []string{"PONOS_TASK=" + filepath.Base(dir), "PONOS_JOB=" + t.Job},
+	})
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", bash, err)
 	}
-	if run, readErr := runner.ReadRun(dir, t.Job); err == nil && readErr == nil && !run.Over() {
+	if run, readErr := runner.ReadRun(dir, t.Job); readErr == nil && !run.Over() {
 		// The script was killed before it could record its end.
-		err = runner.WriteRun(dir, t.Job, 0, "cut", code)
+		err = runner.WriteRun(dir, t.Job, 0, "cut", end.Code())
 	}
 	return true, errors.Join(pidErr, err)
 }

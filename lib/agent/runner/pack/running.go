@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,16 +10,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
-	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/executor/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/pool"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -29,18 +26,14 @@ type running struct {
 	dir     string
 	name    string // see Note
 	slot    *pool.Slot
-	session *command.Session
-	group   *cgroup.Group // nil: its memory is measured
-	code    int
-	err     error
+	command executor.Command
+	started chan executor.Event
+	pid     int
 	begun   time.Time
 	over    time.Time
-	away    time.Duration // how long it was suspended
-	until   time.Time     // the end of its time limit
-	asked   time.Time     // when it was asked to end
-	end     End           // why
+	how     *executor.End // once it is over
+	end     End           // why it is ended
 	noted   bool          // end is recorded
-	used    atomic.Int64  // bytes: the most memory that was seen
 }
 
 // need returns what a task takes of its pilot.
@@ -96,31 +89,45 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	}
 	defer output.Close()
 	r.slot = w.pool.Occupy(w.node, &pool.Task{Spec: &pool.Spec{Need: need(r.ticket)}})
-	c := command.Cmd{Name: "bash", Args: []string{"--", filepath.Join(r.dir, "job.sh")}, Dir: r.dir, Env: w.environ(r)}
-	if w.bind {
-		c.CPUs = r.slot.CPUs
+	r.name, r.started = n.Name, make(chan executor.Event, 1)
+	r.command = executor.Command{
+		Launch: executor.Launch{
+			Path: w.bash, Argv: []string{"bash", "--", filepath.Join(r.dir, "job.sh")}, Dir: r.dir, Env: w.environ(r),
+			Files: []uintptr{w.null.Fd(), output.Fd(), output.Fd()}, Outlives: true,
+		},
+		Of: r, Name: r.job, Memory: cmp.Or(r.ticket.Mem, executor.Unlimited), Limit: r.ticket.Limit, Script: true,
+		// A job of another cluster may have the same id.
+		Marks: []string{"PONOS_TASK=" + string(r.ticket.Task), "PONOS_JOB=" + r.job},
 	}
-	w.confine(r, &c)
+	if w.bind {
+		r.command.CPUs = r.slot.CPUs
+	}
 	if err = os.WriteFile(w.begunMark(r), nil, 0o600); err == nil {
-		r.session, err = command.StartSession(c, output)
+		w.exec.Start(&r.command)
+		e := <-r.started
+		r.pid, r.begun, err = e.PID, clock.Now(), e.Err
 	}
 	if err != nil {
 		_ = os.Remove(w.begunMark(r))
-		r.leave()
 		w.pool.Release(r.slot)
 		return false, err
 	}
-	r.name, r.begun = n.Name, clock.Now()
-	r.until = r.begun.Add(r.ticket.Limit)
 	w.running[r] = name
 	w.begun++
-	go func() {
-		r.code, r.err = r.session.Wait()
-		r.over = clock.Now()
-		w.noteUsed(r)
-		w.ended <- r
-	}()
 	return true, nil
+}
+
+// event handles the start or the end of a job script, in a thread of its own.
+func (w *worker) event(e executor.Event) *executor.Command {
+	r := e.Of.(*running)
+	if e.End == nil {
+		r.started <- e
+		return nil
+	}
+	r.over, r.how = clock.Now(), e.End
+	w.noteUsed(r)
+	w.ended <- r
+	return nil
 }
 
 // begunMark is the file that shows the agent that a task runs; see begunFile.
@@ -144,89 +151,49 @@ func (w *worker) cancelled(name string) bool {
 func (w *worker) noteUsed(r *running) {
 	run, err := runner.ReadRun(r.dir, r.job)
 	if err == nil && run.Over() && run.Restart == w.restart {
-		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.session.CPUTime(), Memory: r.peak()})
+		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.how.CPUTime(), Memory: r.how.Peak})
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(w.out, "pilot %s: task %s: what it used: %v\n", w.id, r.ticket.Task, fault.Text(err))
 	}
 }
 
-// members returns the processes of a task.
-func (r *running) members() []int { return machine.Members(r.session.PID())[r.session.PID()] }
-
-// members returns the processes of the running tasks, by session.
-func (w *worker) members() map[int][]int {
-	sessions := make([]int, 0, len(w.running))
-	for r := range w.running {
-		sessions = append(sessions, r.session.PID())
+// before records why a task is about to be ended for a limit.
+func (w *worker) before(c *executor.Command, why executor.Why, used int64) bool {
+	r := c.Of.(*running)
+	if why == executor.Timeout {
+		return w.note(r, End{Why: Timeout, Limit: int64(r.ticket.Limit)})
 	}
-	return machine.Members(sessions...)
+	return w.note(r, r.exceeded(used))
 }
 
-// enforce ends a task that was cancelled, or that has exceeded a limit.
-func (w *worker) enforce(r *running, name string, members []int) {
-	now := clock.Now()
-	excess := r.memory(members)
-	if r.end.Why != "" {
-		if now.Sub(r.asked) >= w.Grace {
-			w.signal(r, syscall.SIGKILL)
-		}
-		return
-	}
-	switch {
-	case w.cancelled(name):
-		w.stop(r, End{Why: Stopped}, syscall.SIGTERM)
-	case now.After(r.until):
-		w.stop(r, End{Why: Timeout, Limit: int64(r.ticket.Limit)}, syscall.SIGTERM)
-	case excess:
-		w.stop(r, r.exceeded(), 0)
-		r.killMembers(members)
-	}
+func (r *running) exceeded(used int64) End {
+	return End{Why: OOM, Used: max(used, r.ticket.Mem), Limit: r.ticket.Mem}
 }
 
-// stop records why a task is ended, and asks it to end. If that cannot be recorded, as on a full
-// disk, the task is still ended, and the reason is recorded later.
-func (w *worker) stop(r *running, e End, sig syscall.Signal) {
+// note records why a task is ended. If that cannot be recorded, as on a full disk, the task is still
+// ended, and the reason is recorded later. It reports false if this start is about to kill all tasks.
+func (w *worker) note(r *running, e End) bool {
 	if later, _ := w.superseded(); later {
-		return // this start is about to kill all tasks
+		return false
 	}
 	err := e.note(r.dir, r.job)
 	if err != nil {
 		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, fault.Text(err))
 	}
-	r.end, r.noted, r.asked = e, err == nil, clock.Now()
-	if sig != 0 {
-		w.signal(r, sig)
-	}
-}
-
-// signal sends a signal to all processes of a task.
-func (w *worker) signal(r *running, sig syscall.Signal) {
-	_ = syscall.Kill(-r.session.PID(), sig) // it may have ended
-	for _, pid := range r.members() {
-		if group, err := syscall.Getpgid(pid); err == nil && group != r.session.PID() {
-			_ = syscall.Kill(pid, sig)
-		}
-	}
-}
-
-// killLeft kills processes that have left the session of a task. A job of another cluster may have the
-// same id.
-func (r *running) killLeft() {
-	for _, pid := range machine.WithVariables("PONOS_TASK="+string(r.ticket.Task), "PONOS_JOB="+r.job+"\x00") {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
+	r.end, r.noted = e, err == nil
+	return true
 }
 
 // finish handles the end of a job script.
 func (w *worker) finish(ctx context.Context, r *running) {
 	name := w.running[r]
 	delete(w.running, r)
-	r.killLeft()
 	w.pool.Release(r.slot)
-	r.endMemory()
+	if r.how.ByKernel && r.end.Why == "" {
+		r.end = r.exceeded(r.how.Peak)
+	}
 	w.settling.Go(func() {
-		defer r.leave()
 		defer w.unmark(r)
 		for range settleTries {
 			err := w.settle(ctx, r, name)
@@ -284,7 +251,7 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 		if run.Ended {
 			word = "ended"
 		} else if !run.Cut {
-			run.Code = r.code
+			run.Code = r.how.Code()
 		}
 		if err := runner.WriteRun(r.dir, r.job, w.restart, word, run.Code); err != nil {
 			return err

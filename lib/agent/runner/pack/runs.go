@@ -130,9 +130,9 @@ func (w *worker) noteRun(r *running, run runner.Run) {
 		return
 	}
 	b, err := json.Marshal(Ran{
-		Name: r.name, State: state, Start: r.begun.Unix(), End: r.over.Unix(), Elapsed: r.over.Sub(r.begun) - r.away,
-		Limit: r.ticket.Limit, CPUs: r.ticket.CPUs, CPUTime: r.session.CPUTime(), Mem: r.ticket.Mem,
-		Peak: max(r.peak(), r.session.MaxRSS()), // a short task may never have been measured
+		Name: r.name, State: state, Start: r.begun.Unix(), End: r.over.Unix(), Elapsed: r.over.Sub(r.begun) - r.how.Away,
+		Limit: r.ticket.Limit, CPUs: r.ticket.CPUs, CPUTime: r.how.CPUTime(), Mem: r.ticket.Mem,
+		Peak: max(r.how.Peak, r.how.MaxRSS()), // a short task may never have been measured
 	})
 	if err == nil {
 		err = w.appendRun(append(b, '\n'))

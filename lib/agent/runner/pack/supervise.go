@@ -9,9 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/executor"
 )
 
 // childVar is set in the environment of the process that runs the tasks of a pilot; its value is the
@@ -31,24 +30,13 @@ func Run(ctx context.Context, dir string, out io.Writer, end func(ctx context.Co
 	if os.Getenv(childVar) != "" {
 		return work(ctx, dir, out, end, 10*time.Minute)
 	}
-	if err := command.AdoptOrphans(); err != nil {
-		return err
-	}
-	child, err := command.StartChild("/proc/self/exe", os.Args, append(os.Environ(), fmt.Sprintf("%s=%d", childVar, os.Getpid())))
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(child.PID, syscall.SIGTERM) })
-	status := child.Wait()
-	stop()
-	for left := machine.Children(); len(left) > 0; left = machine.Children() {
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-		}
-		child.Reap(10 * time.Millisecond)
-		time.Sleep(5 * time.Millisecond)
-	}
+	signals := make(chan os.Signal, 1)
+	stop := context.AfterFunc(ctx, func() { signals <- syscall.SIGTERM })
+	defer stop()
+	status, _, err := executor.Supervise(executor.Supervised{Argv: os.Args, Env: os.Environ(), Var: childVar, Signals: signals})
 	switch {
+	case err != nil:
+		return err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case status.Signaled():
@@ -60,4 +48,4 @@ func Run(ctx context.Context, dir string, out io.Writer, end func(ctx context.Co
 }
 
 // orphaned reports whether the process that watches this one is gone.
-func orphaned() bool { return os.Getenv(childVar) != fmt.Sprint(os.Getppid()) }
+func orphaned() bool { return executor.Alone(childVar) }

@@ -19,9 +19,10 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
-	"github.com/ponos-tools/ponos/lib/executor/cgroup"
+	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
@@ -37,8 +38,6 @@ const (
 	endNotice = 2 * time.Second
 	// maxTaken is how many tickets a pilot takes at most before it is requeued.
 	maxTaken = 1_000_000
-	// suspended is the time between two checks from which on the job was suspended.
-	suspended = 10 * time.Second
 )
 
 // worker is a running pilot.
@@ -56,8 +55,9 @@ type worker struct {
 	bind    bool
 
 	gpuVariable string // names the GPUs of a task
-	parent      cgroup.Parent
-	divides     bool         // parent may be divided
+	exec        *executor.Executor
+	bash        string
+	null        *os.File
 	recorded    atomic.Int32 // see Ran
 
 	alone   bool                // see supersede
@@ -119,6 +119,8 @@ func work(ctx context.Context, dir string, out io.Writer, end func(context.Conte
 	}()
 	err = w.serve(ctx, moved)
 	w.settling.Wait()
+	w.exec.Close()
+	w.null.Close()
 	fmt.Fprintf(out, "pilot %s: ended after %d tasks\n", w.id, w.begun)
 	return err
 }
@@ -147,8 +149,19 @@ func (w *worker) begin() error {
 		return err
 	}
 	w.gpuVariable = variable
+	limiter := &executor.Limiter{} // it only measures
 	if w.Mem > 0 {
-		w.parent, w.divides = cgroup.Delegated()
+		limiter = executor.NewLimiter()
+	}
+	w.exec = executor.New(executor.Options{
+		System: executor.Programs, Handle: w.event, Grace: w.Grace, Limiter: limiter, Before: w.before,
+		Suspended: executor.Suspended,
+	})
+	if w.bash, err = command.Path("bash"); err != nil {
+		return err
+	}
+	if w.null, err = os.Open(os.DevNull); err != nil {
+		return err
 	}
 	w.node = pool.NewNode(machine.Hostname(), machine.Topology(os.DirFS("/"), ids), gpus, mem, pool.Named{})
 	w.pool.AddNode(w.node)
@@ -267,10 +280,10 @@ func ignoreMissing(err error) error {
 
 // serve runs tasks. It receives the end of the job when it may have changed.
 func (w *worker) serve(ctx context.Context, moved <-chan time.Time) error {
-	tick := time.NewTicker(checkInterval)
+	tick, limits := time.NewTicker(checkInterval), time.NewTicker(executor.Period)
 	defer tick.Stop()
+	defer limits.Stop()
 	idle, done := clock.Now(), ctx.Done()
-	looked := idle
 	for {
 		later, err := w.inherit(w.restart * maxTaken)
 		w.report("tickets", "", err)
@@ -293,36 +306,34 @@ func (w *worker) serve(ctx context.Context, moved <-chan time.Time) error {
 			}
 			return context.Cause(ctx)
 		}
-		select {
-		case r := <-w.ended:
-			w.finish(ctx, r)
-		case end := <-moved:
-			before := w.ends
-			if w.endAt(end); w.ends.Sub(before).Abs() > Spare {
-				fmt.Fprintf(w.out, "pilot %s: Slurm now ends the job at %s\n", w.id, end.Format(time.RFC3339))
-			}
-		case <-tick.C:
-			if orphaned() {
-				return w.abandon()
-			}
-			if away := clock.Since(looked); away > suspended { // suspended time does not count for the limits of tasks
-				for r := range w.running {
-					away := min(away, clock.Since(r.begun)) // it may have begun after that
-					r.until, r.away = r.until.Add(away), r.away+away
+		for limited := true; limited; {
+			limited = false
+			select {
+			case r := <-w.ended:
+				w.finish(ctx, r)
+			case end := <-moved:
+				before := w.ends
+				if w.endAt(end); w.ends.Sub(before).Abs() > Spare {
+					fmt.Fprintf(w.out, "pilot %s: Slurm now ends the job at %s\n", w.id, end.Format(time.RFC3339))
 				}
-			}
-			looked = clock.Now()
-			members := w.members()
-			for r, name := range w.running {
-				w.enforce(r, name, members[r.session.PID()])
-			}
-		case <-done:
-			if orphaned() { // which this process is asked to end by as well
-				return w.abandon()
-			}
-			done = nil
-			for r := range w.running {
-				w.signal(r, syscall.SIGTERM)
+			case <-limits.C:
+				limited = true
+				w.exec.Tick(clock.Now())
+			case <-tick.C:
+				if orphaned() {
+					return w.abandon()
+				}
+				for r, name := range w.running {
+					if r.end.Why == "" && w.cancelled(name) && w.note(r, End{Why: Stopped}) {
+						w.exec.End(&r.command, Stopped, executor.Asked)
+					}
+				}
+			case <-done:
+				if orphaned() { // which this process is asked to end by as well
+					return w.abandon()
+				}
+				done = nil
+				w.exec.Pass(syscall.SIGTERM)
 			}
 		}
 	}
@@ -345,10 +356,7 @@ func (w *worker) report(of, prefix string, err error) {
 // this process at any moment, but without cgroups it does not find the tasks.
 func (w *worker) abandon() error {
 	for r := range w.running {
-		_ = syscall.Kill(-r.session.PID(), syscall.SIGKILL)
-	}
-	for r := range w.running {
-		r.killLeft()
+		_ = syscall.Kill(-r.pid, syscall.SIGKILL)
 	}
 	return errors.Join(errors.New("the process that watches the pilot is gone"), w.killAll())
 }
@@ -356,7 +364,7 @@ func (w *worker) abandon() error {
 // killAll kills all tasks, and waits for their end.
 func (w *worker) killAll() error {
 	for r := range w.running {
-		w.signal(r, syscall.SIGKILL)
+		w.exec.End(&r.command, Killed, executor.Killed)
 	}
 	for range w.running {
 		<-w.ended

@@ -207,7 +207,7 @@ func TestArraysOfTheUsersOwn(t *testing.T) {
 // Slurm keeps nothing of an element that was cancelled while it waited. Only where others of
 // the array are seen, that is why it is gone.
 func TestAnElementCancelledWhileItWaited(t *testing.T) {
-	sacct := "9_[0,2]\x1fPENDING\x1f0:0\x1f2026-11-20T18:02:47\x1fUnknown\x1f\x1fponos-t\x1f\x1f\n"
+	sacct := "9_[0,2]|PENDING|0:0|2026-11-20T18:02:47|Unknown||ponos-t||\n"
 	for _, tt := range []struct {
 		name, sacct string
 		rows        []string
@@ -238,7 +238,7 @@ func TestAnElementCancelledWhileItWaited(t *testing.T) {
 // Slurm, restarted after a crash, gives the id of an array to another one, and stores no comments.
 func TestAccountOfAnotherArrayWithTheSameID(t *testing.T) {
 	sacct := func(comment string) string {
-		return "9_1\x1fCOMPLETED\x1f0:0\x1f2026-11-20T18:02:47\x1f2026-11-20T18:03:47\x1f\x1fponos-t\x1fsbatch --parsable --comment=" + comment + " --array=0-2\x1f\n"
+		return "9_1|COMPLETED|0:0|2026-11-20T18:02:47|2026-11-20T18:03:47||ponos-t|sbatch --parsable --comment=" + comment + " --array=0-2|\n"
 	}
 	for comment, want := range map[string]task.State{"PONOS_TASK=a,b,c": task.Completed, "PONOS_TASK=x,y,z": ""} {
 		ref := runner.Ref{Task: "b", Job: "9_1", Label: "t-1", Attempt: 1, Submitted: now}
@@ -252,7 +252,7 @@ func TestAccountOfAnotherArrayWithTheSameID(t *testing.T) {
 // The state directory is lost, and the cluster stores no comments.
 func TestPastArrays(t *testing.T) {
 	line := func(id, state, dir, command string) string {
-		return strings.Join([]string{id, state, "2026-11-20T18:00:00", "", dir, command, ""}, "\x1f") + "\n"
+		return strings.Join([]string{id, state, "2026-11-20T18:00:00", "", dir, command, ""}, "|") + "\n"
 	}
 	command := "sbatch --parsable --comment=PONOS_TASK=a,b,c --array=0-2"
 	c := &cluster{sacct: line("9_1", "COMPLETED", "/s/tasks", command) + line("9_[2]", "CANCELLED by 0", "/s/tasks", command) +

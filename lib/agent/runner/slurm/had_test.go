@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/runner"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 // sacct answers with a text; it is asked for nothing else.
@@ -32,10 +33,11 @@ func (s *sacct) Run(_ context.Context, c command.Cmd) (command.Result, error) {
 	if c.Name != "sacct" || s.ids == "" {
 		s.t.Errorf("asked for %s %v", c.Name, c.Args)
 	}
+	text := captures.Delimited(s.text, c.Args...)
 	if c.Stdout != nil {
-		_, _ = io.WriteString(c.Stdout, s.text)
+		_, _ = io.WriteString(c.Stdout, text)
 	}
-	return command.Result{Stdout: []byte(s.text)}, s.err
+	return command.Result{Stdout: []byte(text)}, s.err
 }
 
 // consumed are lines as sacct prints them: a job, and its batch step with the memory that
@@ -43,7 +45,7 @@ func (s *sacct) Run(_ context.Context, c command.Cmd) (command.Result, error) {
 func consumed(id, name, state, limit, end string, peakMB string) string {
 	job := []string{id, "10", "cpu1", "", "00:04.249", "", id, "alice", "research", "cpu", "normal", state, "2026-11-22T01:46:52", "2026-11-22T01:46:52", end, limit, "1", "billing=1,cpu=1,mem=200M,node=1", name, ""}
 	step := []string{id + ".batch", "10", "cpu1", "1", "00:04.249", "cpu=00:00:03,mem=" + peakMB + "M", id + ".batch", "", "research", "", "", state, "2026-11-22T01:46:52", "2026-11-22T01:46:52", end, "", "1", "cpu=1,mem=200M,node=1", "batch", ""}
-	return strings.Join(job, "\x1f") + "\n" + strings.Join(step, "\x1f") + "\n"
+	return strings.Join(job, "|") + "\n" + strings.Join(step, "|") + "\n"
 }
 
 // What jobs had that have failed is asked by one call; what accounting does not know yet is

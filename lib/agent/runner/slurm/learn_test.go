@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
+	"github.com/ponos-tools/ponos/testscripts/captures"
 )
 
 // listed answers a sacct of all jobs of a user with a text.
@@ -31,7 +32,7 @@ func (s *listed) Run(_ context.Context, c command.Cmd) (command.Result, error) {
 	if c.Name != "sacct" || !slices.Contains(c.Args, "--user=1000") || !slices.ContainsFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--starttime=") }) {
 		return command.Result{}, errors.New("asked for " + c.Name + strings.Join(c.Args, " "))
 	}
-	_, _ = io.WriteString(c.Stdout, s.text)
+	_, _ = io.WriteString(c.Stdout, captures.Delimited(s.text, c.Args...))
 	return command.Result{}, s.err
 }
 

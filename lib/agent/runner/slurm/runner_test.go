@@ -51,7 +51,7 @@ func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error
 		queue := strings.NewReader(queueColumns + strings.Join(c.rows, ""))
 		return command.Result{}, captures.ReplayText(cmd.Stdout, "the queue of the test", queue, cmd.Name, cmd.Args...)
 	case "sacct":
-		_, err := io.WriteString(cmd.Stdout, c.sacct)
+		_, err := io.WriteString(cmd.Stdout, captures.Delimited(c.sacct, cmd.Args...))
 		return command.Result{}, err
 	case "sbatch":
 		if cmd.Args[0] == "--version" {
@@ -126,7 +126,7 @@ func TestJobsFindsUntracked(t *testing.T) {
 }
 
 func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
-	c := &cluster{sacct: "7\x1fRUNNING\x1f0:0\x1f\x1fUnknown\x1f\x1fponos-x\x1f\n"}
+	c := &cluster{sacct: "7|RUNNING|0:0||Unknown||ponos-x|\n"}
 	jobs, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}))
 	if err != nil || !jobs[0].Unknown || !jobs[0].Lost {
 		t.Errorf("%+v, %v", jobs, err)

@@ -192,6 +192,8 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	}
 	done := ended(job, slurmState, failure, by)
 	switch {
+	case done.State == task.Completed && e.interrupted():
+		done.State, done.Reason, done.Cause = task.Error, runner.Interrupted, need.Lost
 	// A controller that was killed may have the job in its queue again, whatever accounting says, and
 	// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
 	// the controller has saved it when it is shown again after some time.
@@ -221,6 +223,12 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		done.Reason = "the job has ended before it began the command: " + done.Reason
 	}
 	return done
+}
+
+// interrupted reports whether the command has ended with exit code 0 after the job was asked to end, in the
+// last start that is known.
+func (e evidence) interrupted() bool {
+	return e.run.Cut && e.run.Closed && e.run.Code == 0 && (e.queue == nil || int(e.queue.Restarts) == e.run.Restart)
 }
 
 // alive is the state of a job that squeue shows as not ended.

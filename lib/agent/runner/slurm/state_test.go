@@ -57,6 +57,8 @@ func TestJudge(t *testing.T) {
 		{"accounting behind squeue", evidence{queue: queue("RUNNING"), account: account("COMPLETED", code(0))}, task.Running, 0, false, ""},
 		{"completed", evidence{account: account("COMPLETED", code(0), code(0))}, task.Completed, 0, false, ""},
 		{"completed, by squeue alone", evidence{queue: queue("COMPLETED")}, task.Completed, 0, false, ""},
+		{"completed, after it was asked to end", with(run(runner.Run{Begun: true, Cut: true, Closed: true}), runner.Ref{}, nil, account("COMPLETED", code(0))), task.Error, 0, false, runner.Interrupted},
+		{"completed, and its start before was asked to end", with(run(runner.Run{Begun: true, Cut: true, Closed: true}), runner.Ref{}, &slurm.Job{State: "COMPLETED", Restarts: 1}, nil), task.Completed, 0, false, ""},
 		{"a step failed, the script did not", evidence{account: account("COMPLETED", code(0), code(0), code(2), code(3))}, task.Failed, 2, false, "exit code 2"},
 		{"a step failed, by squeue alone", evidence{queue: &slurm.Job{State: "COMPLETED", Derived: code(5)}}, task.Failed, 5, false, "exit code 5"},
 		{"failed, the script's code first", evidence{account: account("FAILED", code(3), code(9))}, task.Failed, 3, false, "exit code 3"},

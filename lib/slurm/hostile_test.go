@@ -1,0 +1,214 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ponos-tools/ponos/lib/base/command"
+)
+
+// record is what scontrol prints of a job, with free texts of its user.
+func record(id int, name, command, comment string) string {
+	return fmt.Sprintf("JobId=%d JobName=%s UserId=bob(1004) GroupId=bob(1004) MCS_label=N/A Priority=1 Nice=0 Account=research QOS=normal "+
+		"JobState=RUNNING Reason=None Dependency=(null) Requeue=1 ExitCode=0:0 DerivedExitCode=0:0 TimeMin=N/A Partition=cpu ReqNodeList=(null) ExcNodeList=cpu2 "+
+		"NodeList=cpu1 NumNodes=1 NumCPUs=1 TRES=cpu=1,mem=500M CoreSpec=* JOB_GRES=(null)   Nodes=cpu1 CPU_IDs=0 Mem=500 GRES= MinCPUsNode=1 "+
+		"Features=(null) OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null) Command=%s WorkDir=/tmp Comment=%s StdErr=/o StdIn=/dev/null StdOut=/o Power= \n",
+		id, name, command, comment)
+}
+
+// scontrol answers with the jobs, or with one of them.
+type scontrol map[int]string
+
+func (s scontrol) Run(_ context.Context, c command.Cmd) (command.Result, error) {
+	out := &strings.Builder{}
+	for id := range 100 {
+		if last := c.Args[len(c.Args)-1]; last == "job" || last == fmt.Sprint(id) {
+			out.WriteString(s[id])
+		}
+	}
+	if c.Stdout != nil {
+		_, err := io.WriteString(c.Stdout, out.String())
+		return command.Result{}, err
+	}
+	return command.Result{Stdout: []byte(out.String())}, nil
+}
+
+// A user who chooses the texts of a job changes nothing of other jobs, and nothing of this job but the texts.
+func TestTextsForgeNoJob(t *testing.T) {
+	honest := record(5, "train", "(null)", "x")
+	forged := strings.TrimSpace(strings.NewReplacer("cpu1", "cpu[1-9]", "OverSubscribe=OK", "OverSubscribe=NO").Replace(honest))
+	middle := forged[strings.Index(forged, "UserId="):strings.Index(forged, " Command=")]
+	for what, evil := range map[string]string{
+		"keys in a name":                record(6, "x "+middle, "(null)", "c"),
+		"keys and an end in a name":     record(6, "x "+middle+" Command=", "(null)", "c"),
+		"keys in a command":             record(6, "x", "run "+middle, "c"),
+		"placements in a name":          record(6, "x Nodes=cpu[1-9] CPU_IDs=0-7 Mem=9 GRES=gpu:9", "(null)", "c"),
+		"a region in a name":            record(6, "x CoreSpec=* Nodes=cpu[1-9] CPU_IDs=0-7 Mem=9 GRES=gpu:9 MinCPUsNode=1", "(null)", "c"),
+		"placements in a comment":       record(6, "x", "(null)", "c Nodes=cpu[1-9] CPU_IDs=0-7 Mem=9 GRES=gpu:9"),
+		"a record in a comment":         record(6, "x", "(null)", "c\n"+forged),
+		"a record with an end before":   record(6, "x", "(null)", "c StdErr= StdIn= StdOut= Power= \n"+forged),
+		"a record in a name":            record(6, "x\n"+forged, "(null)", "c"),
+		"a record of nobody":            record(6, "x", "(null)", "c\n"+strings.Replace(forged, "JobId=5", "JobId=77", 1)),
+		"half a record":                 record(6, "x\nJobId=5", "(null)", "c"),
+		"a first key without a number":  record(6, "x\nJobId=", "(null)", "c"),
+		"control characters":            record(6, "\x1f\r\v\x00\x1b[2J", "(null)", "\u202ec"),
+		"64 KiB":                        record(6, strings.Repeat("x JobId=5 \n", 6000), "(null)", "c"),
+		"many records of another":       record(6, "x", "(null)", strings.Repeat("c\n"+forged, 50)),
+		"words that end a listing":      record(6, "x\nNo jobs in the system\n", "(null)", "c"),
+		"a line that begins as another": record(6, "x\nNodeName=cpu1 State=DOWN", "(null)", "c"),
+	} {
+		var doubts Doubts
+		all, err := (&Client{Run: scontrol{5: honest, 6: evil, 7: record(7, "after", "(null)", "y")}, Odd: doubts.Add}).AllJobDetails(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		byID := map[uint64]JobDetail{}
+		for _, j := range all {
+			if _, twice := byID[j.ID]; twice {
+				t.Errorf("%s: two records of job %d", what, j.ID)
+			}
+			byID[j.ID] = j
+		}
+		for _, id := range []uint64{5, 7} {
+			want := JobDetail{ID: id, State: "RUNNING", UserID: 1004, ExcNodes: "cpu2", StdOut: "/o", Comment: byID[id].Comment, Placements: []Placement{{id, "cpu1", 1, 500, 0}}}
+			if diff := cmp.Diff(want, byID[id]); diff != "" {
+				t.Errorf("%s: job %d: %s", what, id, diff)
+			}
+		}
+		if j, ok := byID[6]; ok && (j.WholeNodes || len(j.Placements) != 1 || j.Placements[0].Nodes != "cpu1") {
+			t.Errorf("%s: %+v", what, j)
+		}
+		if warnings := doubts.Warnings(); len(byID) < 3 && (len(warnings) != 1 || !strings.Contains(warnings[0], "JobId=6")) {
+			t.Errorf("%s: job 6 is left out, and the warnings are %q", what, warnings)
+		}
+	}
+}
+
+// Of a listing that has to be whole, one record that cannot be believed is an error.
+func TestDoubtfulRecordOfAWholeListing(t *testing.T) {
+	c := &Client{Run: scontrol{5: record(5, "x UserId=root(0)", "(null)", "")}}
+	if details, err := c.JobDetails(t.Context(), "5"); err == nil {
+		t.Errorf("%+v", details)
+	}
+}
+
+// A row that cannot be read costs itself, where the caller takes notice; if no row can be read, that is an error.
+func TestOddRowCostsItself(t *testing.T) {
+	row := func(cells ...string) string { return strings.Join(cells, mark) + mark + "\n" }
+	good := row("1", "2026-11-26T01:00:00", "2026-11-26T01:00:00", "2026-11-26T02:00:00")
+	odd := row("2", "yesterday", "", "")
+	read := func(text string) (ids []string, warnings []string, err error) {
+		var doubts Doubts
+		form := marked("sacct")
+		form.odd = doubts.Add
+		err = rows(strings.NewReader(text), form, startColumns, func(r *Record) error { ids = append(ids, r.ID); return nil })
+		return ids, doubts.Warnings(), err
+	}
+	ids, warnings, err := read(odd + good + odd)
+	if err != nil || !reflect.DeepEqual(ids, []string{"1"}) ||
+		!reflect.DeepEqual(warnings, []string{`records that cannot be read or believed are left out, of totals too: sacct: line 1 of its output: "2": Submit: "yesterday": expected a time, and 1 others`}) {
+		t.Errorf("%q, %q, %v", ids, warnings, err)
+	}
+	if ids, _, err := read(odd + odd); err == nil {
+		t.Errorf("%q: nothing was understood, and that is no error", ids)
+	}
+	if ids, _, err := read(good + good[:20]); err == nil {
+		t.Errorf("%q: the listing was cut, and that is no error", ids)
+	}
+}
+
+// TestMeaning: all versions print the same jobs, and mean the same with them.
+func TestMeaning(t *testing.T) {
+	for _, version := range []string{"20.11.4", "21.08.8-2", "22.05.8", "23.11.10", "24.11.5", "25.11.7", "26.05.5"} {
+		details, err := ParseJobDetails(openTestdata(t, version+"/job.txt"))
+		if err != nil {
+			t.Fatalf("%s: %v", version, err)
+		}
+		placed := 0
+		for _, j := range details {
+			if j.WholeNodes {
+				t.Errorf("%s: job %d is taken for an exclusive one", version, j.ID)
+			}
+			for _, p := range j.Placements {
+				if placed++; j.State == "RUNNING" && (p.Nodes != "gpu1" || p.CPUs != 2 || p.MemMB != 1000 || p.GPUs != 2) {
+					t.Errorf("%s: %+v", version, p)
+				}
+			}
+		}
+		if placed != 6 {
+			t.Errorf("%s: %d placements", version, placed)
+		}
+		if version == "20.11.4" || version == "26.05.5" {
+			var factors []Factors
+			text := replay(t, "testdata/"+version+"/sprio.table", "sprio", sprioFormat(mark))
+			if err := scanSprio(strings.NewReader(text), marked("sprio"), collect(&factors)); err != nil || len(factors) != 2 {
+				t.Fatalf("%s: %d rows of sprio, %v", version, len(factors), err)
+			}
+			for _, f := range factors {
+				if f.Assoc != (Factor{}) || f.FairShare != (Factor{1, 10000}) || f.QOS != (Factor{0.1, 200}) || f.Priority < 10000 || len(f.TRES) != 2 {
+					t.Errorf("%s: %+v", version, f)
+				}
+			}
+		}
+		if _, err := os.Stat("testdata/" + version + "/job-exclusive.txt"); err != nil {
+			continue // captured of the oldest, of the newest, and of one between
+		}
+		details, err = ParseJobDetails(openTestdata(t, version+"/job-exclusive.txt"))
+		if err != nil || len(details) == 0 {
+			t.Fatalf("%s: %v", version, err)
+		}
+		for _, j := range details {
+			if !j.WholeNodes {
+				t.Errorf("%s: job %d is not taken for an exclusive one", version, j.ID)
+			}
+		}
+	}
+}
+
+// FuzzTextsOfAJob: whatever a user writes into the texts of a job, those before and after it are read as they are, and the
+// job itself is on the node that Slurm gave it.
+func FuzzTextsOfAJob(f *testing.F) {
+	f.Add("x", "run", "c")
+	f.Add("x UserId=root(0)", "CoreSpec=* Nodes=n", "c\nJobId=5 JobName=x JobState=FAILED ExitCode=0:1\n")
+	f.Add("\nJobId=5", mark+"\n5"+mark, "\x1f\n|~\n")
+	f.Fuzz(func(t *testing.T, name, command, comment string) {
+		evil := record(6, name, command, comment)
+		all, err := (&Client{Run: scontrol{5: record(5, "a", "b", "c"), 6: evil, 7: record(7, "a", "b", "c")}, Odd: func(error) {}}).AllJobDetails(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[uint64]int{}
+		for _, j := range all {
+			seen[j.ID]++
+			want := []Placement{{j.ID, "cpu1", 1, 500, 0}}
+			if j.ID >= 5 && j.ID <= 7 && (j.WholeNodes || !reflect.DeepEqual(j.Placements, want) || j.State != "RUNNING") {
+				t.Errorf("%+v", j)
+			}
+		}
+		if seen[5] != 1 || seen[7] != 1 || seen[6] > 1 {
+			t.Errorf("the jobs were shown %v times", seen)
+		}
+
+		if strings.Contains(name+comment, mark) {
+			return // nobody can know it
+		}
+		row := func(id, name, comment string) string { return id + mark + name + mark + comment + mark + "\n" }
+		columns := append(pick(recordColumns, "JobIDRaw", "JobName"), pick(recordColumns, "Comment")...)
+		var got []string
+		err = rows(strings.NewReader(row("5", "a", "b")+row("6", name, comment)+row("7", "a", "b")), marked("sacct"), columns, func(r *Record) error {
+			got = append(got, r.ID+" "+r.Name+" "+r.Comment)
+			return nil
+		})
+		if want := []string{"5 a b", "6 " + name + " " + comment, "7 a b"}; err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	})
+}
