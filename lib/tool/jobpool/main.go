@@ -67,7 +67,10 @@ jobpool ctl status`,
 			{Name: "worker", Hidden: true, Action: workerAction, SkipFlagParsing: true},
 			{
 				Name: "pilot", Hidden: true, Action: pilotAction,
-				Flags: []cli.Flag{&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}, &cli.IntFlag{Name: "cpus"}, &cli.Int64Flag{Name: "mem"}, &cli.Int64Flag{Name: "mem-per-gpu"}},
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}, &cli.IntFlag{Name: "cpus"},
+					&cli.Int64Flag{Name: "mem"}, &cli.Int64Flag{Name: "mem-per-gpu"},
+				},
 			},
 			{Name: "reach", Hidden: true, Action: reachAction, SkipFlagParsing: true},
 			{Name: "bridge", Hidden: true, Action: bridgeAction, SkipFlagParsing: true},
