@@ -108,7 +108,7 @@ func TestFind(t *testing.T) {
 		{args: []string{"-c", "l.yaml", "-f", "args0", "cuda(mem=40G)"}, stdout: "--nodes=1\x00--partition=large\x00--constraint=(new)\x00--gpus-per-node=1\x00"},
 		{args: []string{"-c", "l.yaml", "-f", "script", "cuda(mem=40G)"}, stdout: "#SBATCH --nodes=1\n#SBATCH --partition=large\n#SBATCH --constraint=(new)\n#SBATCH --gpus-per-node=1\n"},
 		{args: []string{"-c", "l.yaml", "-f", "env", "cuda(mem=40G)"}, stdout: "export SBATCH_PARTITION=large\nexport SBATCH_CONSTRAINT='(new)'\nexport SBATCH_GPUS_PER_NODE=1\nexport LFIND_ARGS=--nodes=1\n"},
-		{name: "a local launcher comes first", args: []string{"-c", "l.yaml", "cuda()"}, code: 1, stderr: "lfind: launcher \"local#1\" matches first, and is no Slurm: there are no options of sbatch for it\nlfind: hint: \"lfind run\" runs a command there, --kind slurm searches Slurm only, --json describes the launcher\n"},
+		{name: "a local launcher comes first", args: []string{"-c", "l.yaml", "cuda()"}, code: 1, stderr: "lfind: launcher \"local#1\" matches first, and is not Slurm: there are no options of sbatch for it\nlfind: hint: \"lfind run\" runs a command there, --kind slurm searches Slurm only, --json describes the launcher\n"},
 		{args: []string{"-c", "l.yaml", "--kind", "slurm", "cuda()"}, stdout: "--nodes=1 --partition=small,large --constraint=(old)|(new) --gpus-per-node=1\n"},
 		{args: []string{"-c", "l.yaml", "-t", "big", "cuda() & partition=large"}, stdout: "--nodes=1 --partition=large --constraint=(new) --gpus-per-node=1\n"},
 		{name: "the second alternative", args: []string{"-q", "-c", "l.yaml", "cuda(mem=500G)", "cuda(mem=40G)"}, stdout: "--nodes=1 --partition=large --constraint=(new) --gpus-per-node=1\n"},
