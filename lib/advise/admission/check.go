@@ -279,7 +279,8 @@ func (k *checker) partitionLimits() {
 		case maxMem.Max > 0:
 			k.no("memory", k.partition(), "all memory of the nodes requested, the partition allows %d MiB on a node", maxMem.Max)
 		case p.MaxMemPerCPU.Set:
-			k.unknown("memory", k.partition(), "all memory of the nodes requested, the partition allows %d MiB for each CPU", p.MaxMemPerCPU.Max)
+			k.unknown("memory", k.partition(),
+				"all memory of the nodes requested, the partition allows %d MiB for each CPU", p.MaxMemPerCPU.Max)
 		}
 	} else if maxMem.Max > 0 && !maxMem.Allows(asked) && k.c.countsMemory() {
 		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", asked, maxMem.Max)

@@ -86,9 +86,11 @@ var instances = []struct{ name, model string }{
 	{"p3dn.", "V100-SXM2-32GB"}, {"p3.", "V100-SXM2-16GB"}, {"p4de.", "A100-SXM4-80GB"}, {"p4d.", "A100-SXM4-40GB"},
 	{"p5.", "H100 80GB HBM3"}, {"p5e.", "H200"}, {"p5en.", "H200"}, {"p6-b200.", "B200"}, {"g4dn.", "T4"}, {"g5.", "A10G"},
 	{"g6.", "L4"}, {"g6e.", "L40S"}, {"g7e.", "RTX PRO 6000 Blackwell Server Edition"},
-	{"standard_nd96asr_v4", "A100-SXM4-40GB"}, {"standard_nd96amsr_a100_v4", "A100-SXM4-80GB"}, {"standard_nd96isr_h100_v5", "H100 80GB HBM3"},
+	{"standard_nd96asr_v4", "A100-SXM4-40GB"}, {"standard_nd96amsr_a100_v4", "A100-SXM4-80GB"},
+	{"standard_nd96isr_h100_v5", "H100 80GB HBM3"},
 	{"standard_nd96isr_h200_v5", "H200"},
-	{"a2-highgpu-", "A100-SXM4-40GB"}, {"a2-ultragpu-", "A100-SXM4-80GB"}, {"a3-highgpu-", "H100 80GB HBM3"}, {"a3-megagpu-", "H100 80GB HBM3"},
+	{"a2-highgpu-", "A100-SXM4-40GB"}, {"a2-ultragpu-", "A100-SXM4-80GB"}, {"a3-highgpu-", "H100 80GB HBM3"},
+	{"a3-megagpu-", "H100 80GB HBM3"},
 	{"a3-ultragpu-", "H200"}, {"a4-highgpu-", "B200"}, {"g2-standard-", "L4"},
 }
 

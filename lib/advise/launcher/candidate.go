@@ -265,7 +265,8 @@ func (l *Launcher) lacks(g *group, c *choice, a *request.Alternative, need admis
 		need.MemMB = max(need.MemMB, l.admission.WholeMemMB(p, l.job(g.partition, c, a), int64(g.cores)))
 	}
 	if p != nil && (a.Exclusive || p.Exclusive) && !p.MaxCPUsPerNode.Allows(int64(g.cores)) {
-		all = append(all, Reason{"cores", fmt.Sprintf("jobs get whole nodes of %d cores, the partition allows %d on a node", g.cores, p.MaxCPUsPerNode.Max)})
+		all = append(all, Reason{"cores", fmt.Sprintf("jobs get whole nodes of %d cores, the partition allows %d on a node",
+			g.cores, p.MaxCPUsPerNode.Max)})
 	}
 	if g.cores > 0 && need.CPUs > int64(g.cores) && a.Cores*max(1, a.Tasks) <= g.cores {
 		all = append(all, Reason{"cores", fmt.Sprintf("%d cores are needed by the rules of the partition, %d there", need.CPUs, g.cores)})

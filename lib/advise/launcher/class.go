@@ -44,7 +44,10 @@ func (c class) String() string {
 }
 
 // scarceNames are words with which names of partitions for special jobs begin.
-var scarceNames = []string{"interact", "debug", "devel", "test", "long", "week", "month", "hugemem", "bigmem", "highmem", "himem", "largemem", "fatmem"}
+var scarceNames = []string{
+	"interact", "debug", "devel", "test", "long", "week", "month",
+	"hugemem", "bigmem", "highmem", "himem", "largemem", "fatmem",
+}
 
 // isScarce reports whether the name of a partition says that it is for special jobs.
 func isScarce(partition string) bool {

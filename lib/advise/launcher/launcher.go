@@ -106,7 +106,7 @@ type gpuSet struct {
 // facts is what the catalogue says of a GPU, found by its model, by Slurm's type or by the
 // features of its node.
 type facts struct {
-	gpu.Match
+	gpu.Evidence
 	catalogue *gpu.Catalogue
 	answers   map[string]gpu.Answer // of isModel, by model
 }
@@ -335,7 +335,7 @@ func (l *Launcher) factsOf(model, gres string, features []string) *facts {
 		return of
 	}
 	e := l.catalogue.Narrow(f.Match, features)
-	of := &facts{Match: e.Match, catalogue: l.catalogue}
+	of := &facts{Evidence: e, catalogue: l.catalogue}
 	l.facts[key] = of
 	return of
 }

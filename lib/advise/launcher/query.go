@@ -194,7 +194,7 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 		if len(found) == 1 && said > 0 {
 			narrowed := g.is.OfSize(said)
 			if l.guessing && c.GPU.Memory == 0 && narrowed.Most > 0 && len(narrowed.Models) > 0 && narrowed.Models[0].SoldAs(said) {
-				g.is = &facts{Match: narrowed, catalogue: l.catalogue}
+				g.is = &facts{Evidence: gpu.Evidence{Match: narrowed}, catalogue: l.catalogue}
 				g.least, g.most = narrowed.Least, narrowed.Most
 			} else {
 				g.least, g.most = said, said

@@ -77,6 +77,9 @@ func (d *warnings) gpus(at file.Pos, whose string, gpus []gpuSet) {
 		if name := firstOf(g.model, g.gres, ""); name != "?" {
 			what = fmt.Sprintf("GPUs %q", name)
 		}
+		if len(g.is.Contradicts) > 0 {
+			d.warn(at, "", "%sthe features %s do not agree with the %s", whose, strings.Join(g.is.Contradicts, ", "), what)
+		}
 		switch {
 		case named && g.is.Most > 0 && g.least > g.is.Most+g.is.Most/10:
 			d.warn(at, "", "%s%s of memory, but a %s has %s at most",

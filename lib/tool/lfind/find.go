@@ -69,7 +69,8 @@ func (s *session) find(c *cli.Context) error {
 	}
 	if answer.Local() {
 		return fault.Hint(
-			fault.Errorf(fault.Failed, "launcher %q matches first, and is not Slurm: there are no options of sbatch for it", answer.Launcher.Name),
+			fault.Errorf(fault.Failed, "launcher %q matches first, and is not Slurm: there are no options of sbatch for it",
+				answer.Launcher.Name),
 			`"lfind run" runs a command there, --kind slurm searches Slurm only, --json describes the launcher`)
 	}
 	out, err := launcher.Write(answer.Options, format)

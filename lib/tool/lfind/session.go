@@ -239,7 +239,7 @@ func nothing(c *cli.Context, s *launcher.Search, r request.Request) error {
 	case hint != "":
 	case n > 0 && !s.AllowUnknown:
 		hint =
-			`for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them, gpus.yaml can describe them`
+			`for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them; gpus.yaml can describe types of GPUs, and launchers.yaml, with query_slurm, the GPUs without a type of each partition`
 	default:
 		hint = `"lfind explain" shows the reasons`
 		if rows, _, err := s.Explain(c.Context, r); err == nil {

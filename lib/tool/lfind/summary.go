@@ -186,7 +186,8 @@ func (s *session) explainShort(alternatives bool, rows []launcher.Row, answer *l
 			line("  although %s", f.why)
 		}
 	}
-	part("Also match, but are not in the answer:", picked(all, launcher.Spare), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
+	part("Also match, but are not in the answer:", picked(all, launcher.Spare),
+		func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
 	part("May match:", picked(all, launcher.Maybe), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
 	part("Nearest misses:", picked(all, launcher.No), func(f *fold) { line("  %s%s: %s", of(f), f.place(), f.why) })
 	if len(lines) == 0 {

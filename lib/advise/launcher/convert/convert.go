@@ -81,6 +81,11 @@ func split(text string) (nodes, partitions string) {
 // Unsaid returns the rules of a cluster that launchers.yaml cannot express.
 func Unsaid(s *cluster.Snapshot, o Options) []string {
 	var all []string
+	for i := range s.Groups {
+		if g := &s.Groups[i]; g.Partitions == "" {
+			all = append(all, "nodes "+hostlist.Compress(strings.Split(g.Hosts, ","))+": they are in no partition")
+		}
+	}
 	for _, p := range partitions(s, o) {
 		if len(p.Unsaid) > 0 {
 			all = append(all, fmt.Sprintf("partition %s: %s", p.Name, strings.Join(p.Unsaid, "; ")))

@@ -85,7 +85,8 @@ func (p *parser) request() (Request, error) {
 			}
 		}
 		if tasks := max(1, alternatives[i].Tasks); slices > tasks {
-			return Request{}, p.fail(0, fmt.Sprintf("%d slices of GPUs for each node and %d of tasks: a process can use one slice only", slices, tasks),
+			what := fmt.Sprintf("%d slices of GPUs and %d tasks on each node: a process can use one slice only", slices, tasks)
+			return Request{}, p.fail(0, what,
 				"a slice for each task", fmt.Sprintf("write tasks=%d, or request whole GPUs: cuda()", slices))
 		}
 	}
