@@ -56,9 +56,9 @@ func Options(args []string) (sbatch.Options, error) {
 func (n *Planner) JobFor(
 	ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string,
 ) (forecast.Job, error) {
-	asked, _ := admission.JobOf(options)
 	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
 	model.Known.Config = true
+	asked := admission.Narrowest(options, int64(len(n.Nodes)), func(j admission.Job) bool { return n.have(p, model.Need(p, j), j.Nodes) })
 	need := model.Need(p, asked)
 	account, _ := n.Account(user, p) // sbatch is the judge of whether it may be used
 	job := forecast.Job{
@@ -91,6 +91,18 @@ func (n *Planner) JobFor(
 		return job, err
 	}
 	return n.World.Bound(job), nil
+}
+
+// have reports whether a partition has so many nodes that can each give what is needed when they are empty.
+func (n *Planner) have(p *slurm.Partition, need admission.Need, nodes int64) bool {
+	for i := range n.Nodes {
+		node := &n.Nodes[i]
+		if node.Partitions.Has(p.Name) && need.CPUs <= node.CPUs-node.SpecCPUs && need.GPUs <= node.GPUs &&
+			(need.MemMB <= node.MemMB-node.SpecMemMB || !n.MemoryCounts()) {
+			nodes--
+		}
+	}
+	return nodes <= 0
 }
 
 // expectedPriority is what priority Slurm would give a job: by its factors, where they
