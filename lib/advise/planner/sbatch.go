@@ -21,12 +21,17 @@ import (
 // maxScript limits how much of a script is read.
 const maxScript = 1 << 20
 
-// Options are the options of a command line of sbatch and, where it names a script, of the script. Of a
-// heterogeneous job they are those of the first component.
+// ErrHeterogeneous refuses what would be planned as its first component alone.
+var ErrHeterogeneous = fault.Errorf(fault.Usage, "heterogeneous jobs are not planned: give the options of one component")
+
+// Options are the options of a command line of sbatch and, where it names a script, of the script.
 func Options(args []string) (sbatch.Options, error) {
 	line, err := sbatch.Argv(args)
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err)
+	}
+	if len(line.Jobs) > 1 {
+		return nil, ErrHeterogeneous
 	}
 	given := line.Jobs[0]
 	if len(line.Command) == 0 || line.Command[0] == "-" {
@@ -47,6 +52,9 @@ func Options(args []string) (sbatch.Options, error) {
 	inScript, err := sbatch.Script(string(text))
 	if err != nil {
 		return nil, fault.Errorf(fault.Usage, "%s: %w", line.Command[0], err)
+	}
+	if len(inScript) > 1 {
+		return nil, ErrHeterogeneous
 	}
 	return inScript[0].With(given...), nil
 }
