@@ -11,7 +11,7 @@
 //
 // The first reason for which a command is ended counts. One that is to end before it runs gets its signal
 // as soon as it does. When its process has ended, what it has left is killed before its owner is told: its
-// process group, and processes elsewhere that have its marks in their environment. An end is no success if
+// process group, and processes elsewhere that have its marks in their environment. An end is not a success if
 // there is a reason for it. Signals that reach a command beside the executor are the owner's to know of: the
 // worker of a pool leaves ends open for a moment, and job scripts record that they were asked to end.
 //

@@ -117,6 +117,17 @@ func FuzzListings(f *testing.F) {
 			}
 		}
 		_, _ = tableOf(in(), barred("sreport"), reportColumns)
+		odd := func(err error) {
+			if failure, ok := FailureOf(err); !ok || failure != Unreadable {
+				t.Errorf("a record is left out for %v", err)
+			}
+		}
+		_, _ = parseUsages(in(), odd)
+		_, _ = parseJobDetails(in(), odd)
+		_, _ = parseNodes(in(), odd)
+		_, _ = parsePartitions(in(), odd)
+		_, _ = parseReservations(in(), odd)
+		_, _ = parseLicenses(in(), odd)
 		for _, asked := range [][]column[Record]{pastColumns, lineColumns} {
 			var past []Record
 			err := rows(in(), marked("sacct"), asked, collect(&past))

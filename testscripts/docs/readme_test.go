@@ -66,9 +66,10 @@ func turns(until string) string {
 // TestReadmeHere runs commands as processes of this machine, after those that the console shows.
 func TestReadmeHere(t *testing.T) {
 	harness.Programs(t, "git", "python3")
-	dir := t.TempDir()
+	home := t.TempDir()
+	dir := filepath.Join(home, "code")
 	write(t, dir, map[string]string{"train": "#!/bin/sh\n[ \"$2\" != 1 ]\n", "params.tsv": "lr\n0.1\n1\n", "commands.txt": "echo one\necho two\n"})
-	env := append(harness.Clock(), "HOME="+dir, "PATH="+harness.Bin+":/usr/bin:/bin", "LC_ALL=C.UTF-8", "PONOS_CONFIG="+dir+"/ponos/ponos.yaml")
+	env := append(harness.Clock(), "HOME="+home, "PATH="+harness.Bin+":/usr/bin:/bin", "LC_ALL=C.UTF-8", "PONOS_CONFIG="+home+"/ponos/ponos.yaml")
 	if out, code := play(t, dir, "", env, "ponos-setup --init ~/ponos --mode local && ponos-poll"); code != 0 {
 		t.Fatal(out)
 	}

@@ -85,3 +85,19 @@ func (c *Cluster) CheckIn(j Job, partitions []string) []Finding {
 	}
 	return findings
 }
+
+// Narrowest is the job of options on the fewest nodes, at most the given number, on which fits holds: Slurm takes more of
+// them where the options leave that open. It is that of JobOf if fits never holds.
+func Narrowest(options sbatch.Options, most int64, fits func(Job) bool) Job {
+	j, _ := JobOf(options)
+	if j.Least == nil || fits(j) {
+		return j
+	}
+	for nodes := j.Nodes + 1; nodes <= min(most, j.Least.Nodes); nodes++ {
+		wider, _ := JobOf(options.With(sbatch.Option{Name: "nodes", Value: strconv.FormatInt(nodes, 10)}))
+		if fits(wider) {
+			return wider
+		}
+	}
+	return j
+}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/testscripts/captures"
 )
@@ -61,6 +63,14 @@ func TestSbatchOptions(t *testing.T) {
 	got, err := Options([]string{"-t", "30", "--gpus=2", "--exclusive", "-n2", script, "--mem=1G"})
 	if want := "--partition=gpu --cpus-per-task=4 --time=30 --gpus=2 --exclusive --ntasks=2"; err != nil || got.String() != want {
 		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n#SBATCH -p gpu\n#SBATCH hetjob\n#SBATCH -p cpu\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{script}, {"-n1", ":", "-n2"}} {
+		if got, err := Options(args); !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), "heterogeneous") {
+			t.Errorf("%q: %v, %v", args, got, err)
+		}
 	}
 	if got, err := Options([]string{"-n2", "in-path.sh"}); err != nil || got.Value("ntasks") != "2" {
 		t.Errorf("%v, %v", got, err)

@@ -21,12 +21,17 @@ import (
 // maxScript limits how much of a script is read.
 const maxScript = 1 << 20
 
-// Options are the options of a command line of sbatch and, where it names a script, of the script. Of a
-// heterogeneous job they are those of the first component.
+// ErrHeterogeneous refuses what would be planned as its first component alone.
+var ErrHeterogeneous = fault.Errorf(fault.Usage, "heterogeneous jobs are not planned: give the options of one component")
+
+// Options are the options of a command line of sbatch and, where it names a script, of the script.
 func Options(args []string) (sbatch.Options, error) {
 	line, err := sbatch.Argv(args)
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err)
+	}
+	if len(line.Jobs) > 1 {
+		return nil, ErrHeterogeneous
 	}
 	given := line.Jobs[0]
 	if len(line.Command) == 0 || line.Command[0] == "-" {
@@ -48,6 +53,9 @@ func Options(args []string) (sbatch.Options, error) {
 	if err != nil {
 		return nil, fault.Errorf(fault.Usage, "%s: %w", line.Command[0], err)
 	}
+	if len(inScript) > 1 {
+		return nil, ErrHeterogeneous
+	}
 	return inScript[0].With(given...), nil
 }
 
@@ -56,9 +64,9 @@ func Options(args []string) (sbatch.Options, error) {
 func (n *Planner) JobFor(
 	ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string,
 ) (forecast.Job, error) {
-	asked, _ := admission.JobOf(options)
 	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
 	model.Known.Config = true
+	asked := admission.Narrowest(options, int64(len(n.Nodes)), func(j admission.Job) bool { return n.have(p, model.Need(p, j), j.Nodes) })
 	need := model.Need(p, asked)
 	account, _ := n.Account(user, p) // sbatch is the judge of whether it may be used
 	job := forecast.Job{
@@ -91,6 +99,18 @@ func (n *Planner) JobFor(
 		return job, err
 	}
 	return n.World.Bound(job), nil
+}
+
+// have reports whether a partition has so many nodes that can each give what is needed when they are empty.
+func (n *Planner) have(p *slurm.Partition, need admission.Need, nodes int64) bool {
+	for i := range n.Nodes {
+		node := &n.Nodes[i]
+		if node.Partitions.Has(p.Name) && need.CPUs <= node.CPUs-node.SpecCPUs && need.GPUs <= node.GPUs &&
+			(need.MemMB <= node.MemMB-node.SpecMemMB || !n.MemoryCounts()) {
+			nodes--
+		}
+	}
+	return nodes <= 0
 }
 
 // expectedPriority is what priority Slurm would give a job: by its factors, where they

@@ -151,6 +151,9 @@ func (l *Line) draw(now time.Time) bool {
 		return true
 	}
 	width, _, err := term.GetSize(int(l.tty.Fd()))
+	if width == 0 { // the terminal does not know: serial lines, containers
+		width = 80
+	}
 	if err != nil || width < 10 {
 		return true
 	}

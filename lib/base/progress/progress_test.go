@@ -170,6 +170,9 @@ func TestLine(t *testing.T) {
 	if strings.Contains(out, "\x1b[2J") {
 		t.Errorf("a name moves the cursor: %q", out)
 	}
+	if out := on(t, "transfer", nil, pty.Winsize{}, nil); !strings.Contains(out, "tool-a: [") {
+		t.Errorf("no bar on a terminal of unknown size: %q", out)
+	}
 	drawn := strings.Split(out, "\r")
 	for _, d := range drawn {
 		if text, _, _ := strings.Cut(d, "\x1b"); len([]rune(strings.TrimRight(text, "\n"))) >= 60 {

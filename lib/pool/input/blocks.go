@@ -14,9 +14,8 @@ import (
 type Cut struct {
 	Size    int64  // bytes that are read for a block; it ends with the last record in them
 	Records int    // records in a block, whatever their size; 0: as Size says
-	Lines   int    // a record is so many lines; 0: as Start and End say
-	Start   string // what a record begins with
-	End     string // and ends with; without both, a block is cut anywhere
+	Lines   int    // a record is so many lines; 0: as End says
+	End     string // what a record ends with; empty: a block is cut anywhere
 	Header  bool   // the first line is the beginning of every block
 }
 
@@ -30,19 +29,18 @@ type Blocks struct {
 	begun  bool
 	eof    bool
 	tmpl   *template
-	tag    *template
 	spec   *pool.Spec
 	seq    int64
 }
 
-// NewBlocks reads r, with the template, base and tag of o. The template has no place for
+// NewBlocks reads r, with the template and base of o. The template has no place for
 // arguments.
 func NewBlocks(r io.Reader, c Cut, o Options) (*Blocks, error) {
 	if len(o.Template) == 0 {
 		return nil, fault.Errorf(fault.Usage, "--pipe: a command is required")
 	}
-	if c.Lines > 0 && (c.Start != "" || c.End != "\n") {
-		return nil, fault.Errorf(fault.Usage, "--pipe: --max-lines cannot be combined with --recstart or --recend")
+	if c.Lines > 0 && c.End != "\n" {
+		return nil, fault.Errorf(fault.Usage, "--pipe: --max-lines cannot be combined with --recend")
 	}
 	if err := noOperators(o.Template, o.Quote); err != nil {
 		return nil, err
@@ -53,14 +51,7 @@ func NewBlocks(r io.Reader, c Cut, o Options) (*Blocks, error) {
 	if b.tmpl, err = newTemplate(o.Template, s, o.Shell, false); err != nil {
 		return nil, err
 	}
-	all := b.tmpl.words
-	if o.Tag != "" {
-		if b.tag, err = newText(o.Tag, s); err != nil {
-			return nil, err
-		}
-		all = append(all[:len(all):len(all)], b.tag.words...)
-	}
-	if _, some := positions(all); some {
+	if _, some := positions(b.tmpl.words); some {
 		return nil, fault.Hint(
 			fault.Errorf(fault.Usage, "--pipe: no argument to put in place of {}"),
 			"the command reads its block from standard input")
@@ -84,9 +75,6 @@ func (b *Blocks) Next() (*pool.Task, error) {
 	t := &pool.Task{Seq: b.seq, Spec: b.spec, Extra: &pool.Extra{Stdin: string(b.header) + string(block)}}
 	if t.Text, _, err = b.tmpl.fill(nil, b.seq); err != nil {
 		return nil, fault.Wrap(fault.Usage, err)
-	}
-	if b.tag != nil {
-		t.Tag, _, _ = b.tag.fill(nil, b.seq)
 	}
 	return t, nil
 }
@@ -170,17 +158,17 @@ type scan struct {
 	count int // records there
 }
 
-// mark returns the text around the end of a record, and how much of it belongs to that record.
-func (c *Cut) mark() (text []byte, end int) {
+// mark returns the text with which a record ends.
+func (c *Cut) mark() []byte {
 	if c.Lines > 0 {
-		return []byte("\n"), 1
+		return []byte("\n")
 	}
-	return []byte(c.End + c.Start), len(c.End)
+	return []byte(c.End)
 }
 
 // nth returns where a block with all its records ends, or 0.
 func (s *scan) nth(buf []byte) int {
-	mark, end := s.cut.mark()
+	mark := s.cut.mark()
 	if len(mark) == 0 {
 		return 0
 	}
@@ -191,21 +179,16 @@ func (s *scan) nth(buf []byte) int {
 			s.from = max(s.from, len(buf)-len(mark)+1)
 			return 0
 		}
-		at += s.from
-		s.from = at + 1
-		if at+end == 0 {
-			continue // the first record begins here
-		}
-		s.from = max(s.from, at+end)
+		s.from += at + len(mark)
 		if s.count++; s.count == want {
-			return at + end
+			return s.from
 		}
 	}
 }
 
 // last returns where the last whole record ends, or 0.
 func (s *scan) last(buf []byte) int {
-	mark, end := s.cut.mark()
+	mark := s.cut.mark()
 	switch {
 	case len(mark) == 0:
 		return len(buf)
@@ -224,7 +207,7 @@ func (s *scan) last(buf []byte) int {
 		}
 	}
 	if at := bytes.LastIndex(buf, mark); at >= 0 {
-		return at + end
+		return at + len(mark)
 	}
 	return 0
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,9 +79,19 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	s.plus = true
-	for _, word := range []string{"{##}", "{%.gz}", "{:-x}", "{:2:3}", "{/a/b}", "{^a}", "{,,a}", "{choose_k}", "{2uniq}", "{#a}"} {
+	for _, word := range []string{"{##}", "{:-x}", "{:2:3}", "{/a/b}", "{^a}", "{,,a}", "{choose_k}", "{2uniq}"} {
 		if _, err := newText(word, s); err == nil || !strings.HasSuffix(err.Error(), ": unknown replacement string") {
 			t.Errorf("--plus %s: %v", word, err)
+		}
+	}
+	for word, want := range map[string]string{"{%.gz}": "x/a.tar", "{#x/}": "a.tar.gz", "{%.bz2}": "x/a.tar.gz", "{#a}": "x/a.tar.gz", "{#}{%}": "7{%}"} {
+		tmpl, err := newText(word, s)
+		if err != nil {
+			t.Errorf("--plus %s: %v", word, err)
+			continue
+		}
+		if got, _, err := tmpl.fill([]string{"x/a.tar.gz"}, 7); err != nil || got != want {
+			t.Errorf("--plus %s: %q, %v; want %q", word, got, err, want)
 		}
 	}
 	if _, err := newTemplate([]string{"echo", "{=", "$_++", "=}"}, syntax{}, false, true); err == nil {
@@ -172,7 +181,6 @@ func TestSources(t *testing.T) {
 		{"-X", "::: 1 2 3", Options{Group: Group{Fill: true, Spread: 1, Context: true}, Template: []string{"x", "-{}-", "y"}}, "x -1- -2- -3- y"},
 		{"-X for the shell", "::: 1 2", Options{Group: Group{Fill: true, Context: true}, Template: []string{"x -{}-  | y"}}, "x -1- -2-  | y"},
 		{"-s", "::: 111 222 333", Options{Group: Group{Fill: true, Chars: 12}}, "x 111 222|x 333"},
-		{"tag", "::: a ::: b", Options{Tag: "{2}{#}"}, "x a b (b1)"},
 		{"results", "::: a/b ::: ..", Options{Results: "/r"}, `x a/b .. [/r/1/a\_b/2/\../stdout /r/1/a\_b/2/\../stderr /r/1/a\_b/2/\../seq]`},
 		{"results by name", "::: h a", Options{Results: "/r/", Header: true}, `x a [/r/h/a/stdout /r/h/a/stderr /r/h/a/seq]`},
 		{"results in a place", "::: a", Options{Results: "/r_{}"}, `x a [/r_a /r_a.err /r_a.seq]`},
@@ -185,7 +193,6 @@ func TestSources(t *testing.T) {
 		{"no such argument", "::: a", Options{Template: []string{"{2}"}}, "OPEN {2}: a task has 1 argument"},
 		{"no such argument from the end", "::: a ::: b", Options{Template: []string{"{-3}"}}, "OPEN {3}: a task has 2 arguments"},
 		{"no such argument of a group", "::: a", Options{Template: []string{"{3}"}, Group: Group{Max: 2}}, "OPEN {3}: a task has 2 arguments"},
-		{"tag of the slot", "::: a", Options{Tag: "{%}"}, "OPEN --tagstring: {%} is not known when a task is tagged"},
 		{"table of results", "::: a", Options{Results: "/r.csv"}, `OPEN --results: "/r.csv": tables are not written`},
 		{"long line", "::: " + strings.Repeat("y", 90), Options{Group: Group{Fill: true, Chars: 20}}, "ERROR argument \"" + strings.Repeat("y", 80) + "\"... makes a command longer than 20 bytes"},
 		{"no such column", ":::: " + ab, Options{Columns: ",", Template: []string{"{2}"}}, "BAD " + ab + ":1: no column 2 in \"a\"|BAD " + ab + ":2: no column 2 in \"b\""},
@@ -225,9 +232,6 @@ func texts(t *testing.T, o Options, words ...string) string {
 			return "ERROR " + err.Error()
 		}
 		text := strings.ReplaceAll(task.Text, "\x00", " ")
-		if o.Tag != "" {
-			text += " (" + task.Tag + ")"
-		}
 		if task.Extra != nil {
 			text += " " + fmt.Sprint(task.Extra.Files)
 		}
@@ -237,7 +241,7 @@ func texts(t *testing.T, o Options, words ...string) string {
 
 // What a command without a template cannot have is refused.
 func TestCommandsHaveNoArguments(t *testing.T) {
-	for _, o := range []Options{{Columns: ","}, {Header: true}, {Group: Group{Max: 2}}, {Mark: ",,"}, {Tag: "{}"}, {Trim: "l"}, {Link: true}} {
+	for _, o := range []Options{{Columns: ","}, {Header: true}, {Group: Group{Max: 2}}, {Mark: ",,"}, {Trim: "l"}, {Link: true}} {
 		if _, err := Open(strings.NewReader(""), nil, o); err == nil || !strings.HasSuffix(err.Error(), ": a command template is required") {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -248,43 +252,6 @@ func TestDirectivesAreDataOfATemplate(t *testing.T) {
 	o := Options{Name: "x", Base: base(), Template: []string{"echo"}}
 	if got, want := show(NewReader(strings.NewReader("#JOBPOOL cpus=2\n#JOBPOOL foo\n"), o)), "1 \"echo\\x00#JOBPOOL cpus=2\"\n2 \"echo\\x00#JOBPOOL foo\"\n"; got != want {
 		t.Errorf("got %s", got)
-	}
-}
-
-func TestShuffle(t *testing.T) {
-	o := Options{Base: base(), Template: []string{"x", "{}", "{#}"}}
-	var words []string
-	for i := range 50 {
-		words = append(words, fmt.Sprint(i))
-	}
-	plain := texts(t, o, append([]string{":::"}, words...)...)
-	o.Shuffle = rand.New(rand.NewPCG(1, 2))
-	mixed := strings.Split(texts(t, o, append([]string{":::"}, words...)...), "|")
-	for i, text := range mixed {
-		if f := strings.Fields(text); len(f) != 3 || f[2] != fmt.Sprint(i+1) {
-			t.Fatalf("task %d is %q", i+1, text)
-		}
-		mixed[i] = strings.Fields(text)[1]
-	}
-	if slices.Equal(mixed, words) {
-		t.Errorf("the order is the same: %s", plain)
-	}
-	slices.Sort(mixed)
-	slices.Sort(words)
-	if !slices.Equal(mixed, words) {
-		t.Errorf("other arguments: %v", mixed)
-	}
-	lines := NewReader(strings.NewReader("a\n#c\nb\nc\n"), Options{Base: base(), Shuffle: rand.New(rand.NewPCG(1, 2))})
-	seen := map[string]bool{}
-	for i := range 3 {
-		task, err := lines.Next()
-		if err != nil || task.Seq != int64(i+1) {
-			t.Fatalf("%+v, %v", task, err)
-		}
-		seen[task.Text] = true
-	}
-	if _, err := lines.Next(); !errors.Is(err, io.EOF) || len(seen) != 3 {
-		t.Errorf("%v, at the end %v", seen, err)
 	}
 }
 
@@ -306,9 +273,6 @@ func TestBlocks(t *testing.T) {
 		{"header only", "h\n", Cut{Size: 4, End: "\n", Header: true}, ""},
 		{"anywhere", "12345", Cut{Size: 2}, "12|34|5"},
 		{"end", records, Cut{Size: 1, Records: 1, End: ", "}, "/foo, |bar/, |/baz, |qux/, "},
-		{"start", records, Cut{Size: 1, Records: 1, Start: "/"}, "/foo, bar|/, |/baz, qux|/, "},
-		{"both", records, Cut{Size: 1, Records: 1, Start: "/", End: ", "}, "/foo, bar/, |/baz, qux/, "},
-		{"blocks of both", records, Cut{Size: 20, Start: "/", End: ", "}, "/foo, bar/, |/baz, qux/, "},
 	} {
 		o := Options{Name: "x", Base: base(), Template: []string{"cat", "{#}"}}
 		b, err := NewBlocks(strings.NewReader(tt.in), tt.cut, o)
@@ -330,7 +294,7 @@ func TestBlocks(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	for _, o := range []Options{{}, {Template: []string{"wc", "{}"}}, {Template: []string{"wc"}, Tag: "{1}"}} {
+	for _, o := range []Options{{}, {Template: []string{"wc", "{}"}}} {
 		if _, err := NewBlocks(strings.NewReader(""), Cut{Size: 1, End: "\n"}, o); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
@@ -411,14 +375,14 @@ func FuzzPlaces(f *testing.F) {
 
 // Blocks put together are the input.
 func FuzzBlocks(f *testing.F) {
-	f.Add("1\n2\n3\n", int64(3), 0, 0, "", "\n")
-	f.Add("a,/b,/c", int64(1), 1, 0, "/", ",")
-	f.Add("1\n2\n3\n", int64(1), 0, 2, "", "\n")
-	f.Fuzz(func(t *testing.T, text string, size int64, n, lines int, start, end string) {
+	f.Add("1\n2\n3\n", int64(3), 0, 0, "\n")
+	f.Add("a,/b,/c", int64(1), 1, 0, ",")
+	f.Add("1\n2\n3\n", int64(1), 0, 2, "\n")
+	f.Fuzz(func(t *testing.T, text string, size int64, n, lines int, end string) {
 		if size < 1 || size > 1<<16 || n < 0 || n > 100 || lines < 0 || lines > 100 {
 			return
 		}
-		b, err := NewBlocks(strings.NewReader(text), Cut{Size: size, Records: n, Lines: lines, Start: start, End: end}, Options{Base: pool.Spec{}, Template: []string{"x"}})
+		b, err := NewBlocks(strings.NewReader(text), Cut{Size: size, Records: n, Lines: lines, End: end}, Options{Base: pool.Spec{}, Template: []string{"x"}})
 		if err != nil {
 			return
 		}

@@ -3,6 +3,7 @@ package input
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,10 +119,31 @@ func (s *syntax) place(text string) (*place, error) {
 	if best > 0 {
 		return &place{pos: best, edit: edits[text[len(s.names[best-1]):]]}, nil
 	}
+	if s.plus && len(text) > 1 && (text[0] == '%' || text[0] == '#' && text != "##") {
+		return without(text)
+	}
 	if s.plus && dynamic(text) {
 		return nil, fault.Hint(fault.Errorf(fault.Usage, "{%s}: unknown replacement string", text), "edit the argument in a shell command")
 	}
 	return nil, nil
+}
+
+// without is the argument without what an expression matches at its end, {%RE}, or its begin, {#RE}.
+func without(text string) (*place, error) {
+	expression := "^(?:" + text[1:] + ")"
+	if text[0] == '%' {
+		expression = "(?:" + text[1:] + ")$"
+	}
+	re, err := regexp.Compile(expression)
+	if err != nil {
+		return nil, fault.Errorf(fault.Usage, "{%s}: %w", text, err)
+	}
+	return &place{edit: func(s string) string {
+		if at := re.FindStringIndex(s); at != nil {
+			return s[:at[0]] + s[at[1]:]
+		}
+		return s
+	}}, nil
 }
 
 // dynamic reports a replacement string that GNU parallel has with --plus only.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,9 +36,7 @@ type Options struct {
 	Quote     bool   // operators of the shell in a template are arguments
 	Plus      bool   // refuse what GNU parallel understands with --plus only
 	Shell     bool   // words of a template are for the shell, too
-	Tag       string // a template of the tag; "": the arguments
 	Results   string // a directory, or a template, of files for the output of each task
-	Shuffle   *rand.Rand
 }
 
 // Reader reads tasks.
@@ -50,18 +47,10 @@ type Reader struct {
 	rows    *combinations
 	group   *groups // nil: each row is a task
 	tmpl    *template
-	tag     *template
 	results *results
 	now     pool.Spec
 	specs   interner
 	seq     int64
-	mixed   []entry // with Shuffle, when all is read
-	mixing  bool
-}
-
-type entry struct {
-	task *pool.Task
-	err  error
 }
 
 // NewReader reads tasks from r: commands, or with a template arguments. What is wrong
@@ -124,7 +113,6 @@ func (in *Reader) onlyLines() error {
 	}{
 		{"--colsep", in.Columns != ""}, {"--eof", in.EOF != nil}, {"--trim", in.Trim != ""}, {"--link", in.Link},
 		{"--header", in.Header}, {"--max-args and the like", in.Group != Group{}}, {"--replace", in.Mark != ""},
-		{"--tagstring", in.Tag != ""},
 	} {
 		if x.set {
 			return fault.Errorf(fault.Usage, "%s: a command template is required", x.flag)
@@ -151,15 +139,6 @@ func (in *Reader) templates(src *sources) (err error) {
 	}
 	all := [][]piece{}
 	all = append(all, in.tmpl.words...)
-	if in.Tag != "" {
-		if in.tag, err = newText(in.Tag, s); err != nil {
-			return err
-		}
-		if in.tag.slot {
-			return fault.Errorf(fault.Usage, "--tagstring: {%%} is not known when a task is tagged")
-		}
-		all = append(all, in.tag.words...)
-	}
 	if in.Results != "" {
 		if in.results, err = newResults(in.Results, s, src.names); err != nil {
 			return err
@@ -174,11 +153,7 @@ func (in *Reader) templates(src *sources) (err error) {
 		if count *= in.Group.Max; in.Group.None {
 			count = 0
 		}
-		for _, t := range []*template{in.tmpl, in.tag} {
-			if t != nil {
-				t.short = true
-			}
-		}
+		in.tmpl.short = true
 		if in.results != nil && in.results.path != nil {
 			in.results.path.short = true
 		}
@@ -207,8 +182,6 @@ func (in *Reader) Next() (*pool.Task, error) {
 	switch {
 	case in.err != nil:
 		return nil, in.err
-	case in.Shuffle != nil:
-		return in.shuffled()
 	case in.tmpl == nil:
 		return in.nextLine()
 	}
@@ -256,9 +229,9 @@ func (in *Reader) tooLong(err error) error {
 // Ready reports whether the next task can be read without waiting.
 func (in *Reader) Ready() bool {
 	switch {
-	case in.err != nil || in.lines == nil || in.mixing || in.tmpl != nil && in.rows.at != nil:
+	case in.err != nil || in.lines == nil || in.tmpl != nil && in.rows.at != nil:
 		return true
-	case in.group != nil || in.Shuffle != nil:
+	case in.group != nil:
 		return false
 	}
 	return in.lines.ready()
@@ -326,14 +299,9 @@ func (in *Reader) fill(fields []string) (*pool.Task, error) {
 		return nil, err
 	}
 	t := &pool.Task{Seq: in.seq, Text: text}
-	switch {
-	case in.tag != nil:
-		if t.Tag, _, err = in.tag.fill(fields, in.seq); err != nil {
-			return nil, err
-		}
-	case len(fields) == 1:
+	if len(fields) == 1 {
 		t.Tag = fields[0]
-	default:
+	} else {
 		t.Tag = strings.Join(fields, " ")
 	}
 	if in.results != nil {
@@ -347,67 +315,4 @@ func (in *Reader) fill(fields []string) (*pool.Task, error) {
 	spec.Argv, spec.SlotMark = argv, in.tmpl.slot
 	t.Spec = in.specs.get(spec)
 	return t, nil
-}
-
-// shuffled reads everything, and returns it in another order with new numbers.
-func (in *Reader) shuffled() (*pool.Task, error) {
-	if !in.mixing {
-		shuffle := in.Shuffle
-		in.Shuffle = nil
-		if in.tmpl != nil {
-			if err := in.shuffleRows(shuffle); err != nil {
-				return nil, err
-			}
-			in.mixing = true
-			return in.Next()
-		}
-		for {
-			t, err := in.nextLine()
-			if err != nil && !errors.As(err, new(*BadTask)) {
-				if !errors.Is(err, io.EOF) {
-					return nil, err
-				}
-				break
-			}
-			in.mixed = append(in.mixed, entry{t, err})
-		}
-		shuffle.Shuffle(len(in.mixed), func(i, j int) { in.mixed[i], in.mixed[j] = in.mixed[j], in.mixed[i] })
-		in.Shuffle, in.mixing, in.seq = shuffle, true, 0
-	}
-	if int(in.seq) == len(in.mixed) {
-		return nil, io.EOF
-	}
-	e := in.mixed[in.seq]
-	in.mixed[in.seq] = entry{}
-	in.seq++
-	var bad *BadTask
-	if errors.As(e.err, &bad) {
-		bad.Seq = in.seq
-		return nil, bad
-	}
-	e.task.Seq = in.seq
-	return e.task, nil
-}
-
-// shuffleRows puts the arguments of tasks in another order.
-func (in *Reader) shuffleRows(shuffle *rand.Rand) error {
-	next := in.rows.next
-	if in.group != nil {
-		next = in.group.next
-	}
-	var rows [][]string
-	for {
-		fields, err := next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fault.Wrap(fault.Usage, err)
-		}
-		rows = append(rows, fields)
-	}
-	shuffle.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
-	in.group, in.lines = nil, nil
-	in.rows = newCombinations(nil, []dim{{lists: [][][]string{rows}, rows: len(rows)}})
-	return nil
 }

@@ -244,17 +244,6 @@ func Hostname() string {
 	return name
 }
 
-// Runnable returns how many processes and threads of the machine are runnable, except the caller: the
-// fourth field of proc/loadavg, see proc(5).
-func Runnable(root fs.FS) int {
-	if f := strings.Fields(read(root, "proc/loadavg")); len(f) > 3 {
-		running, _, _ := strings.Cut(f[3], "/")
-		n, _ := strconv.Atoi(running)
-		return max(0, n-1)
-	}
-	return 0
-}
-
 // Available returns the memory in bytes that can be allocated without swapping: MemAvailable of
 // proc/meminfo.
 func Available(root fs.FS) int64 {

@@ -102,7 +102,8 @@ func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, e
 		if err != nil {
 			found := j.unanswered(ctx, err, have, out)
 			if hosts := j.excluded(); len(found) == 0 && hosts != nil && slurm.Unavailable(err) {
-				err = fmt.Errorf("no host may be left beside those that are excluded as they have failed, %s: %w", strings.Join(hosts, ", "), err)
+				names := strings.Join(hosts, ", ")
+				err = fmt.Errorf("no host may be left beside those that are excluded as they have failed, %s: %w", names, err)
 			}
 			if len(found) == 0 {
 				return out, err

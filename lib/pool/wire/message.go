@@ -262,10 +262,6 @@ type Setup struct {
 	Near   bool    `json:"near,omitempty"` // the scheduler is on this machine, and can open its files
 	// Nice is the niceness of tasks, unless the worker's is higher.
 	Nice int `json:"nice,omitempty"`
-	// Load keeps tasks from starting while as many processes or more are runnable at the
-	// node; 0: no limit. LoadPercent is the same in percent of its CPUs.
-	Load        int `json:"load,omitempty"`
-	LoadPercent int `json:"load_percent,omitempty"`
 	// MemFree keeps tasks from starting while less memory is available, in bytes.
 	MemFree int64 `json:"mem_free,omitempty"`
 	// LimitMem limits the memory of tasks to what they have requested.

@@ -268,13 +268,13 @@ func TestFollow(t *testing.T) {
 // A task that waits for room at the node starts when there is some, or ends without a start.
 func TestBusyNode(t *testing.T) {
 	var s *session
-	busy := func() (int, int64) {
+	available := func() int64 {
 		if _, err := os.Stat(filepath.Join(s.dir, "free")); err == nil {
-			return 0, 0
+			return 5
 		}
-		return 5, 0
+		return 0
 	}
-	s = open(t, func(o *Options, setup *wire.Setup) { o.Busy, setup.Load = func() (int, int64) { return busy() }, 2 })
+	s = open(t, func(o *Options, setup *wire.Setup) { o.Available, setup.MemFree = available, 2 })
 	s.run(task(1, "echo run"))
 	s.run(task(2, "echo run"))
 	s.send(&wire.Message{Kill: &wire.Kill{Key: wire.Key{Seq: 1, Attempt: 1}, Why: wire.Cancelled}})

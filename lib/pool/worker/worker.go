@@ -36,9 +36,8 @@ type Options struct {
 	// Alone reports whether the supervisor is gone: then no process may be left to close the
 	// connection. May be nil.
 	Alone func() bool
-	// Busy measures the node: runnable processes and available memory in bytes. May be
-	// nil.
-	Busy func() (runnable int, available int64)
+	// Available measures the available memory of the node, in bytes; may be nil.
+	Available func() int64
 	// Clear reports whether nothing is left of another worker; may be nil.
 	Clear func(f wire.Identity, keep bool) bool
 }

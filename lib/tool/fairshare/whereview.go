@@ -79,7 +79,7 @@ func commandLine(args []string) (options sbatch.Options, command []string, err e
 	case err != nil:
 		return nil, nil, fault.Wrap(fault.Usage, err)
 	case len(line.Jobs) > 1:
-		return nil, nil, fault.Errorf(fault.Usage, "heterogeneous jobs are not planned: give the options of one component")
+		return nil, nil, planner.ErrHeterogeneous
 	case slices.ContainsFunc(args, func(arg string) bool { return strings.ContainsRune(arg, 0) }):
 		return nil, nil, fault.Errorf(fault.Usage, "an argument contains a null byte")
 	}

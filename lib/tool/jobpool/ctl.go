@@ -73,8 +73,7 @@ func ctlCommand() *cli.Command {
 				},
 			},
 			{
-				Name: "usage", Usage: "draw the number of running tasks per node over time", Action: ctlUsage,
-				Flags: ctlFlags(&cli.BoolFlag{Name: "svg", Usage: "print a picture in SVG"}),
+				Name: "usage", Usage: "draw the number of running tasks per node over time", Action: ctlUsage, Flags: ctlFlags(),
 			},
 		},
 	}

@@ -174,7 +174,8 @@ func (e *elastic) follow(ctx context.Context) {
 		}
 		e.life, e.widest = max(e.life, n.Life), max(e.widest, n.Nodes)
 		specs = append(specs, scheduler.NodeSpec{
-			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, JobNodes: n.Nodes, Own: n.Job == e.own, Most: n.CPUs, Mem: n.Mem, MemPerGPU: n.MemPerGPU, Group: -1,
+			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, JobNodes: n.Nodes, Own: n.Job == e.own,
+			Most: n.CPUs, Mem: n.Mem, MemPerGPU: n.MemPerGPU, Group: -1,
 			End: n.End, Life: time.Duration(n.Life * float64(time.Second)),
 			Slots: e.runner.place.fixed, Jobs: e.runner.place.jobs,
 		})

@@ -53,11 +53,9 @@ func runFlags() []cli.Flag {
 		str("max-chars", "with -X, -m and --xargs, commands of at most `N` bytes", "s"),
 		str("replace", "`TEXT` stands for the argument instead of {}", "I"),
 		flag("quote", "take |, >, ; and other operators of the shell in a template as arguments"),
-		flag("plus", "for GNU parallel: report replacement strings that jobpool lacks as errors"),
-		flag("shuf", "start the tasks in random order"),
+		flag("plus", "for GNU parallel: also {%RE} and {#RE}; report what jobpool lacks as an error"),
 		flag("pipe", "cut standard input into blocks, each the input of a command", "spreadstdin"),
 		str("block", "with --pipe, blocks of about `SIZE` (1M)"),
-		str("recstart", "with --pipe, records begin with `TEXT`"),
 		str("recend", "with --pipe, records end with `TEXT` (\\n)"),
 		str("read-ahead", "keep at most `N` tasks in memory (1000000)"),
 		// What a task needs.
@@ -67,14 +65,13 @@ func runFlags() []cli.Flag {
 		str("need", "named resources for each task: `LIST`, such as license=1, or variants, such as 'gpus=1 | cpus=16'"),
 		oneOf("mem-limit", "enforce --mem: `HOW` is auto, or none: count only (auto)", "auto", "none"),
 		str("task-nodes", "run each task on `N` nodes, each with these CPUs, GPUs and memory"),
-		str("timeout", "end a task after `TIME`, or after N% of the median run time"),
+		str("timeout", "end a task after `TIME`, or N% of the median"),
 		str("kill-after", "wait `TIME` between SIGTERM and SIGKILL (10s)"),
-		str("cwd", "run tasks in `DIR`", "D"),
+		str("cwd", "run tasks in `DIR`", "D", "wd", "workdir"),
 		str("shell", "run commands with `SHELL`, or none (/bin/sh)"),
 		// Where.
-		str("jobs", "use at most `N` CPUs on each node; also +N, -N, N%, 0", "j", "P"),
+		str("jobs", "at most `N` CPUs of each node; also +N, -N, N%, 0", "j", "P", "max-procs"),
 		str("delay", "wait `TIME` between the starts of two tasks"),
-		str("load", "start tasks only on nodes with fewer than `N` runnable processes; also N%"),
 		str("memfree", "start tasks only on nodes with `SIZE` of available memory"),
 		str("nice", "run tasks with niceness `N`"),
 		list("nodes", "use these hosts: `[N/]HOST,...`, : is this machine", "S"),
@@ -92,7 +89,7 @@ func runFlags() []cli.Flag {
 		oneOf("bind", "bind tasks to CPUs: `HOW` is auto, core or none (auto)", "auto", "core", "none"),
 		flag("release-idle", "return nodes to Slurm that are no longer needed"),
 		// Jobs of its own.
-		str("alloc", "submit jobs for the tasks, for the lfind request `REQUEST`"),
+		str("alloc", "submit jobs of its own, for an lfind `REQUEST`"),
 		list("alloc-sbatch", "submit jobs for the tasks, with the sbatch `OPTIONS`"),
 		str("max-jobs", "with --alloc, keep at most `N` jobs pending or running (1)"),
 		str("linger", "with --alloc, end a job that is idle for `TIME` (5m)"),
@@ -110,11 +107,11 @@ func runFlags() []cli.Flag {
 		flag("line-buffer", "print each line at once, mixing the lines of tasks", "lb", "linebuffer"),
 		flag("ungroup", "print output at once, even parts of lines", "u"),
 		flag("tag", "print the argument before each line of output"),
-		str("tagstring", "print `TEXT`, which may contain {}, before each line of output"),
 		str("results", "write the output of each task to files below `DIR`"),
 		flag("quiet", "print neither progress nor summary", "q"),
 		flag("verbose", "print the summary even if all tasks succeeded", "v"),
 		oneOf("progress", "show progress: `HOW` is auto, terminal, lines or none (auto)", "auto", "terminal", "lines", "none"),
+		flag("bar", "show progress, as --progress auto does", "eta"),
 		str("status", "write the state of the run to `FILE`, each second"),
 		flag("dry-run", "print the commands and run nothing", "dryrun"),
 		// The run directory.
@@ -296,7 +293,7 @@ func (v *values) live() scheduler.Live {
 		why string
 	}{
 		{lines && raw, "--line-buffer"}, {v.c.Bool("keep-order"), "--keep-order"},
-		{raw && (v.c.Bool("tag") || v.c.IsSet("tagstring")), "--tag"},
+		{raw && v.c.Bool("tag"), "--tag"},
 		{!v.output().Return, "--output without print"}, {v.output().Merged, "--output merged"},
 	} {
 		if x.is {
@@ -388,9 +385,6 @@ func (v *values) jobs() (j slots) {
 
 // limits reads what keeps tasks from starting at a node that is busy.
 func (v *values) limits(s *wire.Setup) {
-	if s.LoadPercent = v.percent("load"); s.LoadPercent == 0 {
-		s.Load = v.count("load", 0, 1)
-	}
 	if s.Nice = v.count("nice", 0, 0); s.Nice > 19 {
 		v.fail("nice", fmt.Errorf("%d is more than 19", s.Nice))
 	}
@@ -432,7 +426,7 @@ func (v *values) policy(serve bool) scheduler.Policy {
 		ResumeByText: v.oneOf("resume-by", "seq", "text") == 1,
 		ForceResume:  v.c.Bool("force-resume"),
 		KeepOrder:    v.c.Bool("keep-order"),
-		Tag:          v.c.Bool("tag") || v.c.IsSet("tagstring"),
+		Tag:          v.c.Bool("tag"),
 		Live:         v.live(),
 		Quiet:        v.c.Bool("quiet"),
 		Verbose:      v.c.Bool("verbose"),

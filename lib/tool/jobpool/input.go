@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,8 +33,8 @@ type taskInput struct {
 // inputFlags say how tasks are read.
 var inputFlags = []string{
 	"arg-file", "null", "delimiter", "jsonl", "colsep", "header", "trim", "eof", "no-run-if-empty", "link",
-	"max-args", "max-replace-args", "max-lines", "X", "m", "xargs", "max-chars", "replace", "quote", "plus", "shuf",
-	"pipe", "block", "recstart", "recend", "tagstring", "results", "dry-run",
+	"max-args", "max-replace-args", "max-lines", "X", "m", "xargs", "max-chars", "replace", "quote", "plus",
+	"pipe", "block", "recend", "results", "dry-run",
 }
 
 func readInput(c *cli.Context, serve bool) (*taskInput, error) {
@@ -81,7 +80,7 @@ func (in *taskInput) exclusions() error {
 	pairs := [][2]string{
 		{"null", "delimiter"}, {"max-args", "max-replace-args"}, {"X", "m"}, {"X", "xargs"}, {"m", "xargs"},
 		{"link", "pipe"}, {"pipe", "null"}, {"pipe", "delimiter"}, {"pipe", "colsep"}, {"pipe", "max-args"},
-		{"pipe", "X"}, {"pipe", "m"}, {"pipe", "xargs"}, {"pipe", "results"}, {"pipe", "shuf"}, {"pipe", "trim"},
+		{"pipe", "X"}, {"pipe", "m"}, {"pipe", "xargs"}, {"pipe", "results"}, {"pipe", "trim"},
 		{"pipe", "eof"}, {"pipe", "no-run-if-empty"},
 	}
 	for _, p := range pairs {
@@ -89,7 +88,7 @@ func (in *taskInput) exclusions() error {
 			return fault.Errorf(fault.Usage, "%s and %s cannot be combined", dashed(p[:1]), dashed(p[1:]))
 		}
 	}
-	for _, p := range [][]string{{"block", "pipe"}, {"recstart", "pipe"}, {"recend", "pipe"}, {"max-chars", "X", "m", "xargs"}} {
+	for _, p := range [][]string{{"block", "pipe"}, {"recend", "pipe"}, {"max-chars", "X", "m", "xargs"}} {
 		if c.IsSet(p[0]) && !slices.ContainsFunc(p[1:], c.Bool) {
 			one := ""
 			if len(p) > 2 {
@@ -100,9 +99,6 @@ func (in *taskInput) exclusions() error {
 	}
 	if c.IsSet("header") && c.String("header") != ":" {
 		return fault.Errorf(fault.Usage, `--header: invalid value %q: expected ":"`, c.String("header"))
-	}
-	if c.Bool("shuf") && (c.Bool("resume") || c.Bool("retry-failed")) && c.String("resume-by") != "text" {
-		return fault.Hint(fault.Errorf(fault.Usage, "--shuf gives tasks other numbers than in the previous run"), "use --resume-by text")
 	}
 	if c.IsSet("results") {
 		if o := in.v.output(); o.Files || o.Merged {
@@ -138,14 +134,14 @@ func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *schedul
 	o := input.Options{
 		Null: c.Bool("null"), JSON: c.Bool("jsonl"), Columns: c.String("colsep"), Base: base, Template: in.template,
 		Header: c.IsSet("header"), Link: c.Bool("link"), Trim: c.String("trim"), SkipBlank: c.Bool("no-run-if-empty"),
-		Mark: c.String("replace"), Quote: c.Bool("quote"), Plus: c.Bool("plus"), Shell: shell, Tag: c.String("tagstring"),
+		Mark: c.String("replace"), Quote: c.Bool("quote"), Plus: c.Bool("plus"), Shell: shell,
 	}
 	if c.IsSet("delimiter") {
 		if o.Delimiter = unescape(c.String("delimiter")); len(o.Delimiter) != 1 {
 			v.fail("delimiter", fmt.Errorf("invalid value %q: expected one character", c.String("delimiter")))
 		}
 	}
-	for _, name := range []string{"colsep", "replace", "tagstring", "results"} {
+	for _, name := range []string{"colsep", "replace", "results"} {
 		if c.IsSet(name) && c.String(name) == "" {
 			v.fail(name, fmt.Errorf("the text is empty"))
 		}
@@ -163,9 +159,6 @@ func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *schedul
 			dir = cwd + "/" + dir // with "{//}" as it is
 		}
 		o.Results = dir
-	}
-	if c.Bool("shuf") {
-		o.Shuffle = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
 	if c.Bool("pipe") {
 		return in.blocks(o, policy)
@@ -279,9 +272,9 @@ func (in *taskInput) blocks(o input.Options, policy *scheduler.Policy) (input.Ta
 	c, v := in.c, in.v
 	cut := input.Cut{
 		Size: 1 << 20, Records: v.count("max-replace-args", 0, 1), Lines: v.count("max-lines", 0, 1),
-		Start: unescape(c.String("recstart")), End: "\n", Header: o.Header,
+		End: "\n", Header: o.Header,
 	}
-	if c.IsSet("recend") || c.IsSet("recstart") {
+	if c.IsSet("recend") {
 		cut.End = unescape(c.String("recend"))
 	}
 	if text := c.String("block"); c.IsSet("block") {

@@ -41,15 +41,15 @@ func tool() app.Tool {
 		Name:      "jobpool",
 		Usage:     Usage,
 		ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]",
-		Description: `Reads commands from standard input, one per line, and runs them on the CPUs of
-the Slurm job in which it runs, of other hosts, or of this machine. With a
-TEMPLATE, each line is an argument that replaces {}.`,
+		Description: `Runs commands, the lines of standard input, on the CPUs of the Slurm job in
+which it runs, of other hosts, or of this machine. With a TEMPLATE, lines are
+arguments for {}, as are words behind :::, and lines of files behind ::::.`,
 		Examples: `jobpool < commands.txt
 ls *.gz | jobpool -k 'zcat {} | wc -l'
-jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
+jobpool --cpus 4 --resume --run run1 simulate --seed {} :::: seeds.txt
 jobpool ctl status`,
 		Brief: map[string][]string{
-			"":      {"cpus", "jobs", "output", "keep-order", "run", "resume", "dry-run"},
+			"":      {"jobs", "keep-order", "resume", "retries", "timeout", "alloc"},
 			"run":   brief,
 			"serve": {"cpus", "gpus", "mem", "jobs", "run", "min-nodes", "retries", "quiet", "status"},
 		},
@@ -67,7 +67,10 @@ jobpool ctl status`,
 			{Name: "worker", Hidden: true, Action: workerAction, SkipFlagParsing: true},
 			{
 				Name: "pilot", Hidden: true, Action: pilotAction,
-				Flags: []cli.Flag{&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}, &cli.IntFlag{Name: "cpus"}, &cli.Int64Flag{Name: "mem"}, &cli.Int64Flag{Name: "mem-per-gpu"}},
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}, &cli.IntFlag{Name: "cpus"},
+					&cli.Int64Flag{Name: "mem"}, &cli.Int64Flag{Name: "mem-per-gpu"},
+				},
 			},
 			{Name: "reach", Hidden: true, Action: reachAction, SkipFlagParsing: true},
 			{Name: "bridge", Hidden: true, Action: bridgeAction, SkipFlagParsing: true},

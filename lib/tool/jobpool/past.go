@@ -36,12 +36,9 @@ func look(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 	case "list":
 		return &scheduler.Answer{Tasks: pastTasks(p)}, nil
 	case "explain":
-		for _, seq := range r.Seqs {
-			reasons, err := pastOf(dir, seq)
-			if err != nil {
-				return nil, err
-			}
-			return &scheduler.Answer{Reasons: reasons}, nil
+		if len(r.Seqs) == 1 {
+			reasons, err := pastOf(dir, r.Seqs[0])
+			return &scheduler.Answer{Reasons: reasons}, err
 		}
 	}
 	return nil, err
@@ -123,8 +120,8 @@ func pastText(c *cli.Context, s *scheduler.Status) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "ended at %s after %s: %d done, %d failed, %d cancelled, %d left", s.Time.Local().Format(time.DateTime), seconds(s.Elapsed),
-		s.Done, s.Failed, s.Cancelled, s.Waiting)
+	at := s.Time.Local().Format(time.DateTime)
+	fmt.Fprintf(w, "ended at %s after %s: %d done, %d failed, %d cancelled, %d left", at, seconds(s.Elapsed), s.Done, s.Failed, s.Cancelled, s.Waiting)
 	if s.Why != "" {
 		fmt.Fprintf(w, ": %s", s.Why)
 	}

@@ -81,7 +81,7 @@ func runAction(serve bool) cli.ActionFunc {
 		}
 		switch {
 		case policy.Quiet || progress == 3:
-		case progress == 1 || progress == 0 && t.terminal && (serve || !app.IsTerminal(c.App.Reader) || !in.stdin):
+		case progress == 1 || progress == 0 && t.terminal && (serve || c.Bool("bar") || !app.IsTerminal(c.App.Reader) || !in.stdin):
 			policy.Progress = scheduler.ProgressTerminal
 		default:
 			policy.Progress = scheduler.ProgressLines

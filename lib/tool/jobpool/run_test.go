@@ -79,6 +79,7 @@ func TestRunAndResume(t *testing.T) {
 		{args: "--retry-failed --force-resume -q -k --run d 'echo now {}' ::: 0 1 2", stdout: "now 1\nnow 2\n"},
 		{args: "--resume -q --run d 'echo {}; exit {}' ::: 0 1 2", code: 2, stderr: []string{`task 2 is now "echo 1; exit 1", which is not what was run as task 2`}},
 		{args: "--run words -q -j1 --quote echo {} | > ; x& ::: 'a b'", stdout: "a b | > ; x&\n"},
+		{args: "--run parallel -q --bar --max-procs 1 --wd / 'pwd; : {}' ::: a", stdout: "/\n"},
 		{args: "-q -r gzip", stdin: "\n \n"},
 		{args: "--resume --resume-by text -q --run d 'echo now {}' ::: 1 3 2", stdout: "now 3\n"},
 		{args: "--run f 'true' ::: 1", code: 2, stderr: []string{`run directory "` + mustGetwd(t) + `/f": it holds "a" and is not the directory of a run`}},
@@ -116,7 +117,6 @@ func TestOutput(t *testing.T) {
 	alone(t)
 	for _, s := range []step{
 		{args: "--run tag -q -k -j1 --tag 'echo {}; echo err >&2' ::: a b", stdout: "a\ta\nb\tb\n", stderr: []string{}},
-		{args: "--run tagstring -q -k -j1 --tagstring 'x {}' echo ::: a", stdout: "x a\ta\n"},
 		{args: "-q -j1 -o files --run files 'echo {}' ::: a b"},
 		{args: "log --run files 2 1", stdout: "a\nb\n"},
 		{args: "log --run files 3", code: 1, stderr: []string{"no log of task 3: it printed nothing, or did not run"}},

@@ -52,8 +52,8 @@ func workerAction(c *cli.Context) error {
 		Processes: func(threads int, handle executor.Handler) executor.System {
 			return executor.NewSpawner(threads, handle)
 		},
-		Busy:    func() (int, int64) { return machine.Runnable(root), machine.Available(root) },
-		Signals: signals, Environ: os.Environ(), Temp: temp, Orphans: proc.Orphans(),
+		Available: func() int64 { return machine.Available(root) },
+		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: proc.Orphans(),
 		Clock: proc.Clock, Clear: worker.Clear,
 		Alone: func() bool { return executor.Alone(worker.SupervisorVar) },
 	})

@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Description: "Submits a command as a task to a spool, a directory from which the agent takes\n" +
 			"tasks. Prints the id of the task. The agent must run: see ponos(7).",
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
-			"ponos-submit --directory . --each params.tsv -- ./train --lr {lr} --seed {seed}",
+			"ponos-submit --directory . --each params.tsv -- ./train --lr {lr}",
 		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
 		Flags:   flags(),
 		Unknown: instead,

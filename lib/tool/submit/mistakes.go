@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/code/source"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -29,7 +30,7 @@ func mistakes(c *cli.Context, words []string, sweep bool, stderr io.Writer) erro
 	if err := absent(c, script); err != nil {
 		return err
 	}
-	for _, warning := range []error{unread(c, script), notFound(c, words), inactive(words), numbered(c)} {
+	for _, warning := range []error{unread(c, script), notFound(c, words), inactive(c, words), numbered(c)} {
 		if warning != nil {
 			app.Report(stderr, name, warning)
 		}
@@ -88,12 +89,20 @@ func absent(c *cli.Context, script string) error {
 		return fault.Hint(err, "to run the code of this directory, give --directory . (or --repository . for the last commit)")
 	}
 	info, err := os.Stat(filepath.Join(dir, script))
+	if c.IsSet("repository") && !c.Bool("dirty") {
+		mode, failed := source.Committed(c.Context, dir, script)
+		switch {
+		case failed != nil || mode != "":
+			return nil // or there is no commit: that is refused later
+		case err == nil && !builds(dir):
+			return fault.Hint(fault.Errorf(fault.Usage, "%s is not committed", task.Clean(filepath.Join(dir, script))),
+				"commit it, or include it with --dirty")
+		}
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		for _, builds := range []string{environment.InstallScript, "Makefile"} {
-			if _, err := os.Stat(filepath.Join(dir, builds)); err == nil {
-				return nil
-			}
+		if builds(dir) {
+			return nil
 		}
 		err := fault.Errorf(fault.Usage, "%s has no file %s", task.Clean(dir), task.Clean(script))
 		if near := nearest(dir, script); near != "" {
@@ -108,6 +117,16 @@ func absent(c *cli.Context, script string) error {
 		return fault.Hint(fault.Errorf(fault.Usage, "%s is not executable", task.Clean(script)), "chmod +x "+shell.Quote(filepath.Join(dir, script)))
 	}
 	return nil
+}
+
+// builds reports whether code may make files of its own.
+func builds(dir string) bool {
+	return slices.ContainsFunc([]string{environment.InstallScript, "Makefile"}, func(name string) bool { return exists(dir, name) })
+}
+
+func exists(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
 }
 
 // nearest is the name in the directory of a missing file that comes nearest to its own, as it would be typed.
@@ -171,9 +190,14 @@ func given(c *cli.Context, option string) bool {
 	})
 }
 
-// inactive is a warning about an environment of Python that is active in this shell, and will not be in the task.
-func inactive(words []string) error {
-	if len(words) == 0 || !strings.HasPrefix(words[0], "python") {
+// inactive is a warning about an environment of Python that is active in this shell, and will not be in the task, where
+// the task has none of its own.
+func inactive(c *cli.Context, words []string) error {
+	if len(words) == 0 || !strings.HasPrefix(words[0], "python") || c.IsSet("image") {
+		return nil
+	}
+	dir := codeDir(c)
+	if dir == "" && c.IsSet("repository") || dir != "" && environment.Installed(func(name string) bool { return exists(dir, name) }) {
 		return nil
 	}
 	for _, variable := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {

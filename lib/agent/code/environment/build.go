@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/archive"
@@ -20,6 +21,11 @@ import (
 
 // InstallScript is the file at the root of a repository that installs it.
 const InstallScript = "install_ponos_slurm.sh"
+
+// Installed reports whether code that has files of some names gets a virtual environment of its own.
+func Installed(has func(name string) bool) bool {
+	return slices.ContainsFunc([]string{InstallScript, "pyproject.toml", "setup.py", "requirements.txt"}, has)
+}
 
 // check refuses sources that are invalid, or that look like options.
 func (s Spec) check() error {
@@ -82,10 +88,10 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 		info, err := os.Stat(filepath.Join(source, name))
 		return err == nil && info.Mode().IsRegular()
 	}
-	script := has(InstallScript)
-	if !script && !has("pyproject.toml") && !has("setup.py") && !has("requirements.txt") {
+	if !Installed(has) {
 		return nil
 	}
+	script := has(InstallScript)
 	if err := s.venv(ctx, spec, venv, log); err != nil {
 		return err
 	}

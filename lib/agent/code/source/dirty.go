@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -48,6 +49,26 @@ func changed(status string) (names []string) {
 		}
 	}
 	return names
+}
+
+// Committed is the mode of a file or directory of the last commit of a repository on this machine, as git writes it; "": the
+// commit does not have it. The path is relative to the directory of the repository.
+func Committed(ctx context.Context, repository, name string) (mode string, err error) {
+	out, err := git(ctx, repository, "ls-tree", "-z", "HEAD", "--", filepath.Clean(name))
+	mode, _, _ = strings.Cut(out, " ")
+	return mode, err
+}
+
+// whole is an error if a directory is only a part of a work tree: git clones none.
+func whole(ctx context.Context, dir string) error {
+	up, err := git(ctx, dir, "rev-parse", "--show-cdup")
+	if up = strings.TrimSuffix(up, "\n"); err != nil || up == "" {
+		return nil // what is no repository is refused later
+	}
+	top := filepath.Join(dir, up)
+	return fault.Hint(
+		fault.Errorf(fault.Usage, "--repository: %s is a part of the repository %s", task.Clean(dir), task.Clean(top)),
+		"give --repository "+shell.Quote(top)+", and paths from there: tasks run in it; or --directory, for this directory alone")
 }
 
 // dirty makes an archive of a work tree as it is: files that git knows, and new ones that

@@ -73,6 +73,9 @@ func (w Wanted) Make(ctx context.Context, s *spool.Spool) (made task.Source, unc
 		if made.Repository, err = filepath.Abs(w.Repository); err != nil {
 			return made, nil, err
 		}
+		if err := whole(ctx, made.Repository); err != nil {
+			return made, nil, err
+		}
 		if w.Revision == "" {
 			made.Directory = made.Repository
 		}
