@@ -121,7 +121,8 @@ func pastText(c *cli.Context, s *scheduler.Status) error {
 		return err
 	}
 	at := s.Time.Local().Format(time.DateTime)
-	fmt.Fprintf(w, "ended at %s after %s: %d done, %d failed, %d cancelled, %d left", at, seconds(s.Elapsed), s.Done, s.Failed, s.Cancelled, s.Waiting)
+	fmt.Fprintf(w, "ended at %s after %s: %d done, %d failed, %d cancelled, %d left",
+		at, seconds(s.Elapsed), s.Done, s.Failed, s.Cancelled, s.Waiting)
 	if s.Why != "" {
 		fmt.Fprintf(w, ": %s", s.Why)
 	}

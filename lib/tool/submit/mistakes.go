@@ -114,7 +114,8 @@ func absent(c *cli.Context, script string) error {
 	case info.IsDir():
 		return nil // python runs a directory
 	case info.Mode().Perm()&0o111 == 0 && c.Args().First() == script:
-		return fault.Hint(fault.Errorf(fault.Usage, "%s is not executable", task.Clean(script)), "chmod +x "+shell.Quote(filepath.Join(dir, script)))
+		return fault.Hint(
+			fault.Errorf(fault.Usage, "%s is not executable", task.Clean(script)), "chmod +x "+shell.Quote(filepath.Join(dir, script)))
 	}
 	return nil
 }

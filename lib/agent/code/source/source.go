@@ -111,7 +111,8 @@ func Uncommitted(files []string) error {
 const maxCompared = 64 << 20
 
 // Changed reports whether what a source was made of has changed: a file of it, or the commit. New files beside it are
-// often results. A source without a directory has not changed, nor has one whose directory this machine does not have; a large one is not compared.
+// often results. A source without a directory has not changed, nor has one whose directory this machine does not have;
+// a large one is not compared.
 func Changed(ctx context.Context, made task.Source) (bool, error) {
 	dir := made.Directory
 	if _, err := os.Stat(dir); dir == "" || err != nil {
@@ -278,7 +279,8 @@ func directory(dir string) (string, error) {
 		home, err = filepath.EvalSymlinks(home)
 	}
 	if dir == "/" || err == nil && dir == home {
-		return "", fault.Hint(fault.Errorf(fault.Usage, "--directory: %s as a whole is not the code of a task", dir), "name the directory that has the code")
+		return "", fault.Hint(
+			fault.Errorf(fault.Usage, "--directory: %s as a whole is not the code of a task", dir), "name the directory that has the code")
 	}
 	return dir, nil
 }
