@@ -87,6 +87,15 @@ func (ch change) make(
 				e.RetryOf, task.Clean(e.Image))
 		}
 	}
+	looked := map[string]bool{}
+	for _, e := range again {
+		if script := source.Script(e.Command); chosen[e.RetryOf] && script != "" && !looked[script] {
+			looked[script] = true
+			if err := code.Absent(c.Context, e.Command); err != nil {
+				return err
+			}
+		}
+	}
 	// Last, as it may take a while: all else is right.
 	made, uncommitted, err := code.Make(c.Context, s)
 	if err != nil {

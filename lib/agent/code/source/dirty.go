@@ -51,9 +51,9 @@ func changed(status string) (names []string) {
 	return names
 }
 
-// Committed is the mode of a file or directory of the last commit of a repository on this machine, as git writes it; "": the
+// committed is the mode of a file or directory of the last commit of a repository on this machine, as git writes it; "": the
 // commit does not have it. The path is relative to the directory of the repository.
-func Committed(ctx context.Context, repository, name string) (mode string, err error) {
+func committed(ctx context.Context, repository, name string) (mode string, err error) {
 	out, err := git(ctx, repository, "ls-tree", "-z", "HEAD", "--", filepath.Clean(name))
 	mode, _, _ = strings.Cut(out, " ")
 	return mode, err
