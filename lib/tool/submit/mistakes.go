@@ -50,7 +50,11 @@ func unread(c *cli.Context, dir, script string) error {
 	if script == "" || dir == "" {
 		return nil
 	}
-	f, err := os.Open(filepath.Join(dir, script))
+	name := filepath.Join(dir, script)
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() { // a pipe without a writer would not open
+		return nil
+	}
+	f, err := os.Open(name)
 	if err != nil {
 		return nil
 	}

@@ -87,7 +87,8 @@ func (w Wanted) Absent(ctx context.Context, words []string) error {
 	case info.IsDir():
 		return nil // python runs a directory
 	case info.Mode().Perm()&0o111 == 0 && words[0] == script:
-		return fault.Hint(fault.Errorf(fault.Usage, "%s is not executable", task.Clean(script)), "chmod +x "+shell.Quote(filepath.Join(dir, script)))
+		return fault.Hint(
+			fault.Errorf(fault.Usage, "%s is not executable", task.Clean(script)), "chmod +x "+shell.Quote(filepath.Join(dir, script)))
 	}
 	return nil
 }
