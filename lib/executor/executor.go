@@ -157,11 +157,6 @@ func (e *Executor) event(s SpawnEvent) *Launch {
 		told.End = e.end(c, s)
 	}
 	next := e.o.Handle(told)
-	if told.End != nil && c.group != nil {
-		e.mu.Lock()
-		e.leave(c)
-		e.mu.Unlock()
-	}
 	if next == nil {
 		return nil
 	}
@@ -178,6 +173,9 @@ func (e *Executor) end(c *Command, s SpawnEvent) *End {
 	e.endLeft(c)
 	if c.group != nil {
 		end.Peak, end.ByKernel = max(end.Peak, c.group.Peak()), c.group.Killed()
+		e.mu.Lock()
+		e.leave(c) // before the owner is told, who may close the executor
+		e.mu.Unlock()
 	}
 	if end.ByKernel && end.Why == "" {
 		end.Why = OutOfMemory
