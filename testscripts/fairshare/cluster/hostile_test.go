@@ -89,8 +89,16 @@ func TestHostileUserOfSlurm(t *testing.T) {
 			}
 		}
 	}
-	c.until("bob's jobs end or wait", func() bool {
-		return !strings.Contains(c.must("root", "squeue", "--noheader", "--user=bob", "--format=%T"), "COMPLETING")
+	// So that the queue stands still while it is looked at twice.
+	waiting := strings.Fields(c.must("root", "squeue", "--noheader", "--user=bob", "--states=PENDING", "--format=%A"))
+	_, _, _ = c.as("root", "scontrol", "hold", strings.Join(waiting, ",")) // some may have begun
+	c.until("bob's jobs end or are held", func() bool {
+		for line := range strings.Lines(c.must("root", "squeue", "--noheader", "--user=bob", "--format=%T %r")) {
+			if strings.TrimSpace(line) != "PENDING JobHeldAdmin" && strings.TrimSpace(line) != "PENDING JobHeldUser" {
+				return false
+			}
+		}
+		return true
 	})
 	after := picture()
 	for _, fact := range before {
