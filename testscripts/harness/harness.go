@@ -195,13 +195,26 @@ func Run(t *testing.T, o Options) {
 				return onCallersPath(program), nil
 			}
 			if least, ok := strings.CutPrefix(cond, "slurm:"); ok {
-				said, err := exec.Command("sbatch", "--version").Output() // slurm-wlm 22.05.8
-				_, version, _ := strings.Cut(strings.TrimSpace(string(said)), " ")
+				version, err := slurmVersion(t.TempDir())
 				return version >= least, err
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 	})
+}
+
+// slurmVersion is the version of Slurm on PATH, such as 22.05.8. It makes a file in a directory, as no command of Slurm
+// says its version without a configuration.
+func slurmVersion(dir string) (string, error) {
+	conf := filepath.Join(dir, "slurm.conf")
+	if err := os.WriteFile(conf, []byte("ClusterName=none\nSlurmctldHost=localhost\n"), 0o600); err != nil {
+		return "", err
+	}
+	c := exec.Command("sbatch", "--version")
+	c.Env = append(os.Environ(), "SLURM_CONF="+conf)
+	said, err := c.Output() // slurm-wlm 22.05.8
+	_, version, _ := strings.Cut(strings.TrimSpace(string(said)), " ")
+	return version, err
 }
 
 // User is the name of the user who runs the tests, or the number of one without a name.
