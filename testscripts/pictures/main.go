@@ -80,6 +80,9 @@ func play(s scene, bin string) (frames []frame, err error) {
 	return t.frames, nil
 }
 
+// code is the directory that commands run in: a home directory is not code of tasks.
+func code(home string) string { return filepath.Join(home, "code") }
+
 // stage makes a home directory with the tools in it.
 func stage(s scene, bin string) (home string, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "ponos-pictures")
@@ -88,7 +91,7 @@ func stage(s scene, bin string) (home string, remove func() error, err error) {
 	}
 	home = filepath.Join(dir, "alice")
 	remove = func() error { return os.RemoveAll(dir) }
-	steps := [][]string{{"chmod", "755", dir}, {"mkdir", "-p", filepath.Join(home, ".bin")}}
+	steps := [][]string{{"chmod", "755", dir}, {"mkdir", "-p", filepath.Join(home, ".bin"), code(home)}}
 	for _, tool := range s.tools {
 		steps = append(steps, []string{"cp", filepath.Join(bin, tool), filepath.Join(home, ".bin")})
 	}
@@ -121,7 +124,7 @@ func shell(s scene, home string, env []string, lines []string) error {
 			argv = append([]string{"env", "-i"}, append(env, "/sbin/runuser", "-u", user, "--", "bash", "-c", rest)...)
 		}
 		cmd := exec.Command(argv[0], argv[1:]...)
-		cmd.Dir = home
+		cmd.Dir = code(home)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", line, err, out)
 		}

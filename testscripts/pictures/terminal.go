@@ -28,7 +28,7 @@ const patience = 10 * time.Minute
 func open(s scene, home string, env []string) (*terminal, error) {
 	t := &terminal{socket: fmt.Sprintf("ponos-pictures-%d-%s", os.Getpid(), s.name)}
 	args := []string{
-		"-f", "/dev/null", "new-session", "-d", "-x", fmt.Sprint(s.columns), "-y", fmt.Sprint(s.rows), "-c", home,
+		"-f", "/dev/null", "new-session", "-d", "-x", fmt.Sprint(s.columns), "-y", fmt.Sprint(s.rows), "-c", code(home),
 	}
 	args = append(args, asAlice(s, append(env, "TERM=tmux-256color"), "bash", "--norc", "--noprofile")...)
 	args = append(args, ";", "set-option", "-g", "status", "off")

@@ -221,11 +221,13 @@ func TestChanged(t *testing.T) {
 		}
 	}
 	write("train.py", "bug")
+	write("ids", "")
 	directory := made(Wanted{Directory: code})
 	check("as it was", directory, false)
 	write("__pycache__/x", "1")
 	check("what is not packed", directory, false)
 	write("results.csv", "1")
+	write("ids", "1")
 	check("a new file", directory, false)
 	if err := os.Chmod(filepath.Join(code, "train.py"), 0o700); err != nil {
 		t.Fatal(err)
