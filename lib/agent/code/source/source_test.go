@@ -248,7 +248,7 @@ func TestChanged(t *testing.T) {
 	run("commit", "-q", "-m", "first")
 	head, named := made(Wanted{Repository: code}), made(Wanted{Repository: code, Revision: "HEAD"})
 	check("committed", head, false)
-	write("new.py", "")
+	write("new.py", "0")
 	check("a new file beside", head, false)
 	write("train.py", "worse")
 	check("edited, and not committed", head, true)
