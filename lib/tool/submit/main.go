@@ -171,14 +171,14 @@ func add(s *spool.Spool, key string, words []string, all []spool.Entry) (spool.B
 	return spool.Batch{IDs: []task.ID{all[0].ID}, New: 1}, s.Add(all[0])
 }
 
-// before takes the last attempts of tasks that were submitted before, and warns of those that run other code.
+// before takes the last attempts of tasks that were submitted before, and warns of those that have other code, and did not complete.
 func before(s *spool.Spool, code task.Source, batch *spool.Batch, stderr io.Writer) (err error) {
 	other := 0
 	for i := range batch.IDs {
 		if batch.IDs[i], err = s.Latest(batch.IDs[i]); err != nil {
 			return err
 		}
-		if e, err := s.Find(batch.IDs[i]); err == nil && !e.Source.Same(code) {
+		if e, err := s.Find(batch.IDs[i]); err == nil && e.State != task.Completed && !e.Source.Same(code) {
 			other++
 		}
 	}
@@ -186,7 +186,7 @@ func before(s *spool.Spool, code task.Source, batch *spool.Batch, stderr io.Writ
 		return nil
 	}
 	app.Report(stderr, name, fault.Hint(
-		fmt.Errorf("warning: %s run other code than is there now", tasklist.Count{Total: other}),
+		fmt.Errorf("warning: the code of %s is not what is there now", tasklist.Count{Total: other}),
 		"ponos-retry with --directory or --repository gives those that have ended the new code"))
 	return nil
 }

@@ -61,6 +61,9 @@ func (w Wanted) Absent(ctx context.Context, words []string) error {
 		}
 		return fault.Hint(err, "to run the code of this directory, give --directory . (or --repository . for the last commit)")
 	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil // Make says what is wrong with the directory
+	}
 	info, err := os.Stat(filepath.Join(dir, script))
 	if w.Directory == "" && !w.Dirty {
 		mode, failed := committed(ctx, dir, script)
