@@ -51,14 +51,7 @@ func changeOf(c *cli.Context, command []string) (change, error) {
 	if command != nil && (len(command) == 0 || command[0] == "") {
 		return change{}, fault.Errorf(fault.Usage, "no command after --")
 	}
-	return change{find: c.String("find"), sbatch: c.StringSlice("sbatch"), command: command}, wanted(c).Check()
-}
-
-// wanted is the code that the command line names.
-func wanted(c *cli.Context) source.Wanted {
-	return source.Wanted{
-		Directory: c.String("directory"), Repository: c.String("repository"), Revision: c.String("revision"), Dirty: c.Bool("dirty"),
-	}
+	return change{find: c.String("find"), sbatch: c.StringSlice("sbatch"), command: command}, source.Named(c.String, c.Bool("dirty")).Check()
 }
 
 // make applies what the command line changes to the tasks that are to be submitted, of which a user has chosen some.

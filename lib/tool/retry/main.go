@@ -77,7 +77,7 @@ func retry(c *cli.Context, command []string, stdin io.Reader, stdout, stderr io.
 			errs = append(errs, fmt.Errorf("nothing to retry: %s", tasklist.CountOf(chosen.Found)))
 		}
 	}
-	code := wanted(c)
+	code := source.Named(c.String, c.Bool("dirty"))
 	again, refused := plan(s, withChildren(chosen.All, found), env, code == (source.Wanted{}))
 	if errs = append(errs, refused...); len(again) == 0 {
 		return errors.Join(errs...)

@@ -109,7 +109,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		}
 	}
 	// Last, as it may take a while: all else is right.
-	code, uncommitted, err := wanted(c).Make(c.Context, s)
+	code, uncommitted, err := source.Named(c.String, c.Bool("dirty")).Make(c.Context, s)
 	if err != nil {
 		return err
 	}
@@ -149,13 +149,6 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", shell.Quote(s.Dir), batch.IDs[0])
 	}
 	return w.wait(c.Context, stdout)
-}
-
-// wanted is the code that the command line names.
-func wanted(c *cli.Context) source.Wanted {
-	return source.Wanted{
-		Directory: c.String("directory"), Repository: c.String("repository"), Revision: c.String("revision"), Dirty: c.Bool("dirty"),
-	}
 }
 
 // add puts tasks into the spool.

@@ -23,7 +23,7 @@ import (
 // mistakes looks for what would fail on each node, and for what a task silently does not have. What certainly fails is
 // an error, and the rest is told.
 func mistakes(c *cli.Context, words []string, sweep bool, stderr io.Writer) error {
-	script, code := source.Script(words), wanted(c)
+	script, code := source.Script(words), source.Named(c.String, c.Bool("dirty"))
 	if !c.IsSet("image") {
 		if err := code.Absent(c.Context, words); err != nil {
 			return err

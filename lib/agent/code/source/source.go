@@ -38,6 +38,11 @@ type Wanted struct {
 	Dirty      bool   // with what is not committed in Repository, a path
 }
 
+// Named is what the flags directory, repository and revision of a tool name, and dirty.
+func Named(flag func(name string) string, dirty bool) Wanted {
+	return Wanted{Directory: flag("directory"), Repository: flag("repository"), Revision: flag("revision"), Dirty: dirty}
+}
+
 // Check returns an error for options that cannot be combined.
 func (w Wanted) Check() error {
 	switch {
