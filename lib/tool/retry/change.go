@@ -51,7 +51,8 @@ func changeOf(c *cli.Context, command []string) (change, error) {
 	if command != nil && (len(command) == 0 || command[0] == "") {
 		return change{}, fault.Errorf(fault.Usage, "no command after --")
 	}
-	return change{find: c.String("find"), sbatch: c.StringSlice("sbatch"), command: command}, source.Named(c.String, c.Bool("dirty")).Check()
+	ch := change{find: c.String("find"), sbatch: c.StringSlice("sbatch"), command: command}
+	return ch, source.Named(c.String, c.Bool("dirty")).Check()
 }
 
 // make applies what the command line changes to the tasks that are to be submitted, of which a user has chosen some.
