@@ -23,7 +23,8 @@ func TestPilotsAvoidABrokenHost(t *testing.T) {
 		t.Errorf("status %d: %s", p.over(), p.said())
 	}
 	p.endsOnce(40)
-	if n := p.submitted(); n > 3 {
+	// Slurm may start both of the first jobs on the broken host.
+	if n := p.submitted(); n > 4 {
 		t.Errorf("%d jobs were submitted: %s", n, p.said())
 	}
 }
