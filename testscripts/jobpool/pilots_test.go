@@ -73,10 +73,8 @@ func (p *pool) said() string {
 // await waits until something is so.
 func await(p *pool, what string, is func() bool) {
 	p.Helper()
-	for end := time.Now().Add(harness.Patience); !is(); time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.Fatalf("not in time: %s\n%s\n%s", what, p.quietly("squeue"), p.said())
-		}
+	if !harness.Wait(is) {
+		p.Fatalf("not in time: %s\n%s\n%s", what, p.quietly("squeue"), p.said())
 	}
 }
 
