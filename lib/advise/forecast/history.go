@@ -216,7 +216,7 @@ func (h *History) Arrivals(from, until int64, random *rand.Rand, priority func(*
 		id := uint64(1)<<62 + uint64(len(jobs))
 		jobs = append(jobs, Job{
 			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition, Priority: priority(p),
-			Submit: p.Submit + shift, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1, Throttle: -1,
+			Submit: p.Submit + shift, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1,
 		})
 		seconds[id] = max(1, p.Seconds())
 	}

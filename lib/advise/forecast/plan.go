@@ -54,6 +54,7 @@ type Plan struct {
 	tried   counters
 	planned map[string]int // reservations by partition
 	through map[int64]int  // how many were tried when the last row of a tier was done
+	running map[uint64]int // tasks that run, by array
 	started map[uint64]bool
 	kept    map[uint64]bool
 	toldOf  map[uint64]bool // jobs of which Slurm's own plan has been followed
@@ -75,7 +76,7 @@ func NewPlan(w *World, told bool) *Plan {
 	w.sync()
 	p := &Plan{
 		World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w),
-		used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses),
+		used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses), running: w.running(),
 	}
 	for i := range w.Limits {
 		p.used[i] = w.Limits[i].Used
@@ -148,7 +149,7 @@ func (p *Plan) idle(row int, now int64) bool {
 		r.Verdict = AtLimit
 	case p.started[j.ID]:
 		r.Verdict = Elsewhere
-	case j.Throttle == 0:
+	case p.full(j):
 		r.Verdict = ArrayThrottle
 	default:
 		return p.limited(row)
@@ -215,7 +216,7 @@ func (p *Plan) row(row int, now int64, told bool) {
 	s := &w.Scheduler
 	tasks, kept, from := max(1, j.Tasks), 0, now
 	for task := 0; task < tasks; task++ {
-		if j.Throttle >= 0 && r.Started >= j.Throttle || kept > 0 && (kept >= s.ArrayTasks || j.AtOnce > 0 && kept+r.Started >= j.AtOnce) {
+		if p.full(j) || kept > 0 && (kept >= s.ArrayTasks || j.AtOnce > 0 && kept+r.Started >= j.AtOnce) {
 			return
 		}
 		if task > 0 && p.limited(row) {
@@ -347,6 +348,7 @@ func (p *Plan) keep(row int, start int64, nodes []int32, first bool) bool {
 func (p *Plan) begin(row int, now int64, nodes []int32) {
 	j := &p.World.Jobs[row]
 	p.started[j.ID] = true
+	p.running[j.ArrayID]++
 	for _, n := range nodes {
 		use, _ := p.space.asked(row, n)
 		place := &p.space.nodes[n]
@@ -358,6 +360,9 @@ func (p *Plan) begin(row int, now int64, nodes []int32) {
 		p.onStart(row, nodes)
 	}
 }
+
+// full reports whether an array has reached its own limit of running tasks.
+func (p *Plan) full(j *Job) bool { return j.AtOnce > 0 && p.running[j.ArrayID] >= j.AtOnce }
 
 // take counts a job against its limits and licenses, or gives back.
 func (p *Plan) take(j *Job, sign float64) {

@@ -97,7 +97,7 @@ func newReplay(w *World, rows []int, c Course) *replay {
 	r.left = len(rows)
 	p := &Plan{
 		World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{},
-		Results: make([]Result, len(w.Jobs)),
+		Results: make([]Result, len(w.Jobs)), running: w.running(),
 	}
 	r.p = p
 	for i := range w.Limits {
@@ -315,9 +315,6 @@ func (r *replay) started(row int, nodes []int32) {
 			r.starts[i] = r.w.Now
 			r.left--
 		}
-		if other.Throttle > 0 {
-			other.Throttle--
-		}
 		if other.Tasks--; other.Tasks <= 0 {
 			r.gone[k] = true
 		}
@@ -343,22 +340,13 @@ func (r *replay) ends(number int) {
 		r.w.course.runs(j.leaf-1, -j.usage(), r.w.Now)
 	}
 	r.p.take(j, -1)
+	r.p.running[j.ArrayID]--
 	for _, id := range []uint64{j.ID, j.ArrayID} {
 		if r.alive[id]--; r.alive[id] <= 0 || r.only(id) {
 			r.release(id)
 		}
 		if j.ArrayID == j.ID {
 			break
-		}
-	}
-	// The array may let another of its tasks run.
-	for k := range r.w.Jobs {
-		if j.AtOnce == 0 {
-			break
-		}
-		other := &r.w.Jobs[k]
-		if other.AtOnce > 0 && !r.gone[k] && other.ArrayID == j.ArrayID && other.Throttle >= 0 && other.Throttle < other.AtOnce {
-			other.Throttle++
 		}
 	}
 }

@@ -165,7 +165,7 @@ func poolWorld(pools map[string]Resources, runs []Past, active []int, probed int
 		j := Job{
 			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition,
 			Submit: p.Submit, Priority: 1,
-			Limit: p.Limit, Nodes: 1, Need: pooled(p), Tasks: 1, Throttle: -1,
+			Limit: p.Limit, Nodes: 1, Need: pooled(p), Tasks: 1,
 		}
 		if p.Start <= now && k != probed {
 			j.Running, j.Start, j.End, j.Uses = true, p.Start, after(p.Start, p.Limit), map[string]Resources{p.Partition: j.Need}

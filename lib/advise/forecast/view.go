@@ -176,7 +176,7 @@ func (p *Plan) Last(j Job) (result Result, why string) {
 	space.w, space.partitions, space.rowSets = &w, append(slices.Clip(space.partitions), w.Partition(j.Partition)), nil
 	space.spans = nil
 	q := Plan{
-		World: &w, space: &space, used: slices.Clone(p.used), free: p.free,
+		World: &w, space: &space, used: slices.Clone(p.used), free: p.free, running: p.running,
 		started: map[uint64]bool{}, kept: map[uint64]bool{}, planned: map[string]int{},
 	}
 	row := len(w.Jobs) - 1

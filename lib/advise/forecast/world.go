@@ -131,7 +131,6 @@ type Job struct {
 	Features string
 	Licenses map[string]int64
 	Tasks    int // of an array, that wait; at least 1
-	Throttle int // how many more of them may start now; negative: no limit
 	AtOnce   int // how many of them may run at a time; 0: no limit
 	Limits   []Ask
 
@@ -210,6 +209,17 @@ func (j *Job) usage() float64 {
 		return j.Billing
 	}
 	return j.Need.CPUs * float64(max(1, j.Nodes))
+}
+
+// running counts the tasks that run, by array.
+func (w *World) running() map[uint64]int {
+	tasks := map[uint64]int{}
+	for i := range w.Jobs {
+		if w.Jobs[i].Running {
+			tasks[w.Jobs[i].ArrayID]++
+		}
+	}
+	return tasks
 }
 
 // order sorts rows the way the scheduler does at a time.

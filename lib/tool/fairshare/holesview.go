@@ -180,7 +180,7 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 	}
 	j := forecast.Job{
 		User: v.me, Account: account, Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.GPUType(p, o.Nodes),
-		Limit: forecast.Forever, Throttle: -1, Submit: v.at.Unix(),
+		Limit: forecast.Forever, Submit: v.at.Unix(),
 	}
 	if o.minutes != forecast.Forever {
 		j.Limit = o.minutes * 60
