@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -240,8 +241,9 @@ const (
 )
 
 // When replays the queue many times, each with run times and arrivals drawn by chance, and
-// returns when the job of some rows, one for each of its partitions, starts.
-func When(w *World, rows []int, h *History, priority func(*Past) float64, seed uint64) Estimate {
+// returns when the job of some rows, one for each of its partitions, starts. It rests on the
+// replays that are done when ctx ends; Replays is 0 if none is.
+func When(ctx context.Context, w *World, rows []int, h *History, priority func(*Past) float64, seed uint64) Estimate {
 	const horizon = 30 * 86400
 	var starts []int64
 	work := 0
@@ -264,9 +266,12 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 			}
 			return h.Draw(j, elapsed, random)
 		}
-		replayStarts, visits := replayed(w, rows, Course{
+		replayStarts, visits := replayed(ctx, w, rows, Course{
 			Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: run,
 		})
+		if replayStarts == nil {
+			break
+		}
 		work += max(1, visits)
 		first := int64(Forever)
 		for _, s := range replayStarts {
@@ -275,6 +280,9 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 			}
 		}
 		starts = append(starts, first)
+	}
+	if len(starts) == 0 {
+		return Estimate{Median: Forever, Low: Forever, High: Forever}
 	}
 	slices.Sort(starts)
 	e := Estimate{Replays: len(starts)}

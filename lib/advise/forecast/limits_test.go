@@ -83,7 +83,7 @@ func TestLimitsThatAreMetLater(t *testing.T) {
 	if why := NewPlan(&copied, true).Explain(0); why != want {
 		t.Errorf("%q", why)
 	}
-	if starts := Replay(&copied, []int{0}, Course{Run: asLimited, Until: now + 3600}); starts[0] != 0 {
+	if starts := Replay(t.Context(), &copied, []int{0}, Course{Run: asLimited, Until: now + 3600}); starts[0] != 0 {
 		t.Errorf("%v", starts)
 	}
 }

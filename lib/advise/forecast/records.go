@@ -293,7 +293,7 @@ func (b *builder) runs(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 	code, _, _ := strings.Cut(j.Reason, ",")
 	switch {
-	case j.Priority == 0 || j.HetID != 0 && j.Start == 0:
+	case j.Priority == 0:
 		row.Held = true
 	case code == "DependencyNeverSatisfied":
 		row.Never = "what it depends on has failed"
@@ -332,9 +332,7 @@ func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 			}
 		}
 	}
-	if j.HetID != 0 {
-		row.Approximate = "components that start together"
-	}
+	row.Het = j.HetID
 	row.Limits = b.asks(row)
 	if kind, ok := slurm.LimitOfReason(code); ok {
 		modelled := b.enforced && kind.Bound != "Min" && kind.Resource != "billing" && kind.Resource != "energy" && kind.Resource != "bb"

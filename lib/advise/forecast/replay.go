@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"container/heap"
+	"context"
 	"slices"
 )
 
@@ -22,16 +23,21 @@ type Course struct {
 
 // Replay lets time pass: jobs end, others arrive, and the scheduler starts those that it
 // would start, knowing time limits only. It returns when the jobs of some rows start; 0
-// if that is not before the end. A row of which several tasks wait counts by its first.
-func Replay(w *World, rows []int, c Course) []int64 {
-	starts, _ := replayed(w, rows, c)
+// if that is not before the end. A row of which several tasks wait counts by its first. Where ctx
+// ends before the replay does, it returns nil.
+func Replay(ctx context.Context, w *World, rows []int, c Course) []int64 {
+	starts, _ := replayed(ctx, w, rows, c)
 	return starts
 }
 
 // replayed is Replay, and how much work it was: how often a node was looked at.
-func replayed(w *World, rows []int, c Course) (starts []int64, visits int) {
+func replayed(ctx context.Context, w *World, rows []int, c Course) (starts []int64, visits int) {
 	r := newReplay(w, rows, c)
-	for r.left > 0 && r.step() {
+	r.p.over = func() bool { return ctx.Err() != nil }
+	for r.left > 0 && !r.p.over() && r.step() {
+	}
+	if r.left > 0 && r.p.over() {
+		return nil, r.p.space.visits
 	}
 	return r.starts, r.p.space.visits
 }
@@ -264,7 +270,7 @@ func (r *replay) main(at int64) {
 	tested := 0
 	for _, row := range p.Order {
 		part := p.space.partitions[row]
-		if part == nil || r.gone[row] || blocked[part] {
+		if part == nil || r.gone[row] || blocked[part] || r.w.Jobs[row].Het != 0 {
 			continue
 		}
 		if tested++; r.w.Scheduler.QueueDepth > 0 && tested > r.w.Scheduler.QueueDepth || len(blocked) == len(r.w.Partitions) {

@@ -105,6 +105,7 @@ type Reservation struct {
 // Job is a job in one partition, or an array's tasks.
 type Job struct {
 	ID, ArrayID    uint64
+	Het            uint64 // of the heterogeneous job of which it is a component; 0: none
 	Label          string
 	Name           string
 	User, Account  string
@@ -201,6 +202,29 @@ func (w *World) PriorityAt(j *Job, t int64) float64 {
 		p = max(p+w.course.shift[j.leaf-1], j.floor)
 	}
 	return p
+}
+
+// NotBefore is a time before which a job cannot start in any of its rows: its begin time, or that of
+// its reservation; 0: there is none.
+func (w *World) NotBefore(rows []int) int64 {
+	first := int64(Forever)
+	for _, row := range rows {
+		j := &w.Jobs[row]
+		at := j.Eligible
+		if j.Reservation != "" {
+			for i := range w.Reservations {
+				if r := &w.Reservations[i]; r.Name == j.Reservation && r.End > w.Now {
+					at = max(at, r.Start)
+					break
+				}
+			}
+		}
+		first = min(first, at)
+	}
+	if first <= w.Now || first == Forever {
+		return 0
+	}
+	return first
 }
 
 // usage is by how much that of its association grows in a second while a job runs.

@@ -85,6 +85,7 @@ fairshare history --since 30d    what I used, by day`,
 						Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, without formatting",
 					}, fieldNames()...),
 					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
+					budgetFlag(),
 					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
@@ -134,6 +135,7 @@ fairshare history --since 30d    what I used, by day`,
 				Name: "when", Usage: "forecast when a job will start", ArgsUsage: "[JOB... | SBATCH-OPTION... [SCRIPT]]",
 				SkipFlagParsing: true, // the others are sbatch's
 				Flags: []cli.Flag{
+					budgetFlag(),
 					&cli.BoolFlag{Name: "score", Usage: "print the accuracy of past forecasts on this cluster"},
 					&cli.StringFlag{
 						Name: "replay", Usage: "forecast the jobs in `FILE`: output of sacct, or a trace in SWF", TakesFile: true,
@@ -225,6 +227,22 @@ func commonFlags() []cli.Flag {
 		&cli.StringFlag{Name: "every", Value: "15s", Usage: "refresh after this `DURATION`, at least 5s"},
 		&cli.StringFlag{Name: "prometheus", Usage: "write metrics to `FILE`, for node_exporter's textfile collector", TakesFile: true},
 	}
+}
+
+// defaultBudget is how long a forecast may take.
+const defaultBudget = "5s"
+
+func budgetFlag() cli.Flag {
+	return &cli.StringFlag{Name: "budget", Value: defaultBudget, Usage: "forecast within this `TIME`; more makes the answer better"}
+}
+
+// budget reads the time that a forecast may take.
+func budget(text string) (time.Duration, error) {
+	d, err := duration("budget", text)
+	if err == nil && d < 100*time.Millisecond {
+		err = fault.Errorf(fault.Usage, "--budget: %s is too short: at least 100ms", text)
+	}
+	return d, err
 }
 
 // list splits a flag's value at its commas.

@@ -17,13 +17,17 @@ func (v *whenView) text(p *page) {
 		return
 	}
 	for _, a := range v.answers {
-		switch e := &a.estimate; {
+		switch e := &a.Estimate; {
 		case a.running > 0:
 			p.line("", "job %s runs since %s", a.label, shortTime(a.running, v.at))
 			continue
 		case a.never != "":
 			p.line("", "%s will not start: %s", jobName(a.label), a.never)
 			continue
+		case e.Replays == 0 && a.Limits > 0:
+			p.line("", "%s starts %s at the latest, if all jobs run to their time limits", jobName(a.label), when(a.Limits, v.at))
+		case e.Replays == 0:
+			p.line("", "%s: the queue is too deep for a forecast within %s", jobName(a.label), v.budget)
 		case e.Median == forecast.Forever:
 			p.line("", "%s does not start within 30 days, according to the forecast", jobName(a.label))
 		default:
@@ -32,11 +36,14 @@ func (v *whenView) text(p *page) {
 			if wait <= float64(v.plan.World.Scheduler.Interval) {
 				when = "now"
 			}
-			if a.runs == 0 {
+			if a.Runs == 0 {
 				p.line("", "%s starts %s, if all jobs run to their time limits", jobName(a.label), when)
 				break
 			}
-			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.low), about(a.high))
+			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.Low), about(a.High))
+		}
+		if a.OutOfTime {
+			p.line("  ", "a better answer takes more time than %s: --budget", v.budget)
 		}
 		if s := forecast.Score(v.kept.Scored(0), func(f forecast.Scored) float64 { return f.Median }); s.Count > 0 {
 			p.line("  ", "past forecasts here were off by %s in the median (the last %d)", exact(s.Median), s.Count)
@@ -46,14 +53,14 @@ func (v *whenView) text(p *page) {
 		switch {
 		case v.noRuns != "":
 			p.line("  ", "run times: as long as the time limits, because %s", v.noRuns)
-		case a.runs == 0:
+		case a.Runs == 0:
 			p.line("  ", "run times: as long as the time limits, because no job has ended here in 30 days")
 		default:
 			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s",
-				plural(a.runs, "run", "runs"), a.kind, plural(a.estimate.Replays, "replay", "replays"))
+				plural(a.Runs, "run", "runs"), a.Kind, plural(a.Estimate.Replays, "replay", "replays"))
 		}
-		if a.limits > 0 && a.runs > 0 {
-			p.line("  ", "if all jobs ran to their time limits: %s", when(a.limits, v.at))
+		if a.Limits > 0 && a.Runs > 0 {
+			p.line("  ", "if all jobs ran to their time limits: %s", when(a.Limits, v.at))
 		}
 		if a.slurm > 0 {
 			p.line("  ", "Slurm itself says: %s", when(a.slurm, v.at))
@@ -181,15 +188,15 @@ func (v *whenView) json(w io.Writer) error {
 	for _, a := range v.answers {
 		j := whenJSON{
 			Job: a.label, Partitions: filled(a.partitions), Never: optional(a.never),
-			Running: rfc3339(a.running), Limits: rfc3339(a.limits), Slurm: rfc3339(a.slurm),
-			Runs: a.runs, Kind: optional(a.kind), Replays: a.estimate.Replays,
+			Running: rfc3339(a.running), Limits: rfc3339(a.Limits), Slurm: rfc3339(a.slurm),
+			Runs: a.Runs, Kind: optional(a.Kind), Replays: a.Estimate.Replays,
 		}
 		if a.running == 0 && a.never == "" {
-			if a.estimate.Median != forecast.Forever {
-				j.Start = rfc3339(a.estimate.Median)
-				j.Seconds = finite(float64(max(0, a.estimate.Median-v.at.Unix())))
+			if a.Estimate.Median != forecast.Forever {
+				j.Start = rfc3339(a.Estimate.Median)
+				j.Seconds = finite(float64(max(0, a.Estimate.Median-v.at.Unix())))
 			}
-			j.Low, j.High = finite(a.low), finite(a.high)
+			j.Low, j.High = finite(a.Low), finite(a.High)
 		}
 		doc.Jobs = append(doc.Jobs, j)
 	}
