@@ -336,9 +336,11 @@ func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 	row.Limits = b.asks(row)
 	if kind, ok := slurm.LimitOfReason(code); ok {
 		modelled := b.enforced && kind.Bound != "Min" && kind.Resource != "billing" && kind.Resource != "energy" && kind.Resource != "bb"
-		row.AtLimit = !modelled
+		if row.AtLimit = !modelled; modelled {
+			return // the plan finds out whether it is for ever
+		}
 	}
-	if slurm.WillNeverStart(j.Reason) && row.Never == "" && len(row.Limits) == 0 {
+	if slurm.WillNeverStart(j.Reason) && row.Never == "" {
 		row.Never = "of its reason"
 	}
 }

@@ -270,6 +270,55 @@ func (p *Plan) delayed(changed *Plan) []int {
 	return NewPlan(p.World, false).Delayed(NewPlan(changed.World, false))
 }
 
+// Fitting are the nodes, as indices into those of the world, that could run a row if nothing else ran
+// on them; also those that are out of service.
+func (p *Plan) Fitting(row int) (nodes []int32) {
+	if p.space.partitions[row] == nil {
+		return nil
+	}
+	for _, n := range p.space.nodesFor(row).nodes {
+		if p.space.couldFit(row, n) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// Lacking are the requests of a row, in words, of which one alone is too much: without it, enough
+// nodes of the partition could run the job.
+func (p *Plan) Lacking(row int) (words []string) {
+	j := p.World.Jobs[row]
+	for _, without := range []struct {
+		asks   bool
+		text   string
+		change func(*Job)
+	}{
+		{j.Nodes > 1, "all that it requests", func(j *Job) { j.Nodes = 1 }},
+		{j.Features != "", "the features " + j.Features, func(j *Job) { j.Features = "" }},
+		{len(j.Required) > 0, "the name " + strings.Join(j.Required, ","), func(j *Job) { j.Required = nil }},
+		{len(j.Excluded) > 0, "another name than " + strings.Join(j.Excluded, ","), func(j *Job) { j.Excluded = nil }},
+		{j.Need.GPUs > 0 && j.GPUType != "", PlainNumber(j.Need.GPUs) + " " + j.GPUType + " GPUs", func(j *Job) { j.Need.GPUs, j.GPUType = 0, "" }},
+		{j.Need.GPUs > 0 && j.GPUType == "", PlainNumber(j.Need.GPUs) + " GPUs", func(j *Job) { j.Need.GPUs = 0 }},
+		{j.Need.MemMB > 0, PlainNumber(j.Need.MemMB) + " MiB of memory", func(j *Job) { j.Need.MemMB = 0 }},
+		{j.Need.CPUs > 0, PlainNumber(j.Need.CPUs) + " CPUs", func(j *Job) { j.Need.CPUs = 0 }},
+	} {
+		if !without.asks {
+			continue
+		}
+		changed := j
+		without.change(&changed)
+		w := *p.World
+		w.Jobs = append(slices.Clip(w.Jobs), changed)
+		space := *p.space
+		space.w, space.partitions, space.rowSets = &w, append(slices.Clip(space.partitions), w.Partition(j.Partition)), nil
+		q := Plan{World: &w, space: &space}
+		if len(q.Fitting(len(w.Jobs)-1)) >= max(1, changed.Nodes) {
+			words = append(words, without.text)
+		}
+	}
+	return words
+}
+
 // Explain explains in plain words why a row does not start now; "" where the reason that
 // Slurm gives says as much.
 func (p *Plan) Explain(row int) string {
@@ -282,11 +331,11 @@ func (p *Plan) Explain(row int) string {
 				amount = ask.Amount
 			}
 		}
-		what := fmt.Sprintf("%s: %s %s allowed", l.Whose, plainNumber(l.Max), l.What)
+		what := fmt.Sprintf("%s: %s %s allowed", l.Whose, PlainNumber(l.Max), l.What)
 		if !strings.HasPrefix(l.Resource, "job ") {
-			what += fmt.Sprintf(" in all, %s in use", plainNumber(p.used[r.Limit]))
+			what += fmt.Sprintf(" in all, %s in use", PlainNumber(p.used[r.Limit]))
 		}
-		ask := ", the job requests " + plainNumber(amount)
+		ask := ", the job requests " + PlainNumber(amount)
 		if amount < 1e-6 {
 			ask = ""
 		}
@@ -310,7 +359,8 @@ func (p *Plan) Explain(row int) string {
 	return ""
 }
 
-func plainNumber(f float64) string {
+// PlainNumber writes an amount of a limit.
+func PlainNumber(f float64) string {
 	if f == float64(int64(f)) {
 		return fmt.Sprintf("%d", int64(f))
 	}

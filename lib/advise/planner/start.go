@@ -16,7 +16,7 @@ type Start struct {
 	Limits    int64             // if all jobs ran to their time limits; 0: not known, or beyond the horizon
 	Certain   int64             // not before that: its begin time, or its reservation's; 0: at any time
 	Runs      int               // from how many runs of past jobs its run time is drawn
-	Kind      string            // of which jobs these are
+	Like      string            // of which jobs these are
 	OutOfTime bool              // the budget ended before the answer was as good as it gets
 	// Raw are seconds from now as the replays had them, before calibration.
 	RawMedian, RawLow, RawHigh float64
@@ -36,7 +36,7 @@ func (n *Planner) StartOf(
 	defer stop()
 	now := n.Now.Unix()
 	s := Start{Certain: w.NotBefore(rows), Low: math.Inf(1), High: math.Inf(1)}
-	s.Runs, s.Kind = h.Known(&w.Jobs[rows[0]])
+	s.Runs, s.Like = h.Known(&w.Jobs[rows[0]])
 	for _, start := range forecast.Replay(first, w, rows, forecast.Course{
 		Run: func(j *forecast.Job) int64 {
 			if j.Running {

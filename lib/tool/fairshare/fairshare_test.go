@@ -368,7 +368,7 @@ func TestOtherClusters(t *testing.T) {
 		"PrivateData, operator": {recorded{files: with(replaceConfig(t, "PrivateData", "jobs"), "user", "alice|Operator|\n")}, []string{"holes", "-p", "gpu_spot", "--list"}, 0,
 			`  1 CPU, 6\.3G for 7d now on small1 \(sure\): `, `^$`},
 		"when, runs":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "4"}, 0, `^job 4 runs since`, `^$`},
-		"when, held":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "19"}, 0, `^job 19 will not start: it is held`, `^$`},
+		"when, held":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "19"}, 0, `^job 19 does not start until that changes: held by its owner\n`, `^$`},
 		"when, no history":  {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "2"}, 0, `if all jobs run to their time limits(.|\n)*no job has ended here in 30 days`, `^$`},
 		"when, not there":   {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "999"}, 2, `^$`, `job 999 is not in the queue`},
 		"when, nothing":     {recorded{}, []string{"when"}, 2, `^$`, `no job and no sbatch option is given`},

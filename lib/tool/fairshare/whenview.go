@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
@@ -62,7 +63,7 @@ type startAnswer struct {
 	label      string
 	partitions []string
 	running    int64 // since when it runs
-	never      string
+	diagnosis.Diagnosis
 	slurm      int64 // Slurm's own; 0: none
 	planner.Start
 }
@@ -198,11 +199,15 @@ func (v *whenView) queued(ctx context.Context) error {
 		for _, i := range rows {
 			answer.partitions = append(answer.partitions, v.plan.Jobs[i].Partition)
 		}
-		answer.never = v.never(v.plan.Plan, rows)
+		waiting := make([]*slurm.Job, len(rows))
+		for n, i := range rows {
+			waiting[n] = &v.plan.Jobs[i]
+		}
+		answer.Diagnosis = v.diagnose(v.plan.Plan, v.plan.Row, waiting)
 		if err := v.forecast(ctx, &answer, v.plan.World, rows, j.Start); err != nil {
 			return err
 		}
-		if answer.never == "" && answer.Runs > 0 && answer.Certain == 0 && j.TaskCount() == 1 && answer.Estimate.Median != forecast.Forever {
+		if answer.Kind != diagnosis.Never && answer.Runs > 0 && answer.Certain == 0 && j.TaskCount() == 1 && answer.Estimate.Median != forecast.Forever {
 			v.remember(j, &answer)
 		}
 		v.answers = append(v.answers, answer)
@@ -210,27 +215,9 @@ func (v *whenView) queued(ctx context.Context) error {
 	return nil
 }
 
-// never says why a job can start in none of its partitions as it is, or "".
-func (v *whenView) never(p *forecast.Plan, rows []int) string {
-	text := ""
-	for _, row := range rows {
-		switch r := &p.Results[row]; r.Verdict {
-		case forecast.NeverAsks, forecast.NeverFits:
-			text = p.Explain(row)
-		case forecast.Held:
-			text = "it is held, or can never start as submitted"
-		case forecast.PartitionDown:
-			text = "partition " + p.World.Jobs[row].Partition + " starts no jobs"
-		default:
-			return ""
-		}
-	}
-	return text
-}
-
 // forecast fills in when the job of some rows starts.
 func (v *whenView) forecast(ctx context.Context, answer *startAnswer, w *forecast.World, rows []int, bySlurm int64) (err error) {
-	if answer.never != "" {
+	if answer.Kind == diagnosis.Never {
 		return nil
 	}
 	if answer.slurm = bySlurm; bySlurm < v.at.Unix() {
@@ -238,6 +225,15 @@ func (v *whenView) forecast(ctx context.Context, answer *startAnswer, w *forecas
 	}
 	answer.Start, err = v.plan.StartOf(ctx, w, rows, v.history, v.kept.Scored(v.at.Unix()), v.budget)
 	return err
+}
+
+// diagnose says why a job waits, by a plan.
+func (v *whenView) diagnose(p *forecast.Plan, row func(*slurm.Job) int, rows []*slurm.Job) diagnosis.Diagnosis {
+	facts := diagnosis.Facts{
+		Plan: p, Row: row, Nodes: v.plan.Nodes, Partitions: v.plan.Partitions, QOS: v.plan.QOS,
+		Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
+	}
+	return facts.Of(rows...)
 }
 
 // remember keeps a forecast, to be scored when the job has started. Of several within ten
@@ -319,7 +315,11 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 	if test.refusal != "" {
 		return fault.Errorf(fault.Failed, "Slurm would not accept the job: %s", test.refusal)
 	}
-	answer.never = v.never(forecast.NewPlan(&w, true), rows)
+	waiting := make([]*slurm.Job, len(rows))
+	for n, row := range rows {
+		waiting[n] = &slurm.Job{Label: answer.label, Partition: w.Jobs[row].Partition, State: "PENDING", Nodes: uint64(w.Jobs[row].Nodes)}
+	}
+	answer.Diagnosis = v.diagnose(forecast.NewPlan(&w, true), func(j *slurm.Job) int { return rows[slices.Index(waiting, j)] }, waiting)
 	if err := v.forecast(ctx, &answer, &w, rows, test.start); err != nil {
 		return err
 	}
