@@ -15,6 +15,9 @@ import (
 // margin is the time in seconds until a user has changed a job.
 const margin = 60
 
+// cancel is the command that cancels the job, and all of its array.
+func (d *diagnosing) cancel() string { return "scancel " + strconv.FormatUint(d.job.ArrayID, 10) }
+
 // line is a job that waits for nodes, alone or behind others.
 func (d *diagnosing) line(r *forecast.Result) {
 	partition := d.job.Partition
@@ -29,7 +32,7 @@ func (d *diagnosing) line(r *forecast.Result) {
 	if r.Verdict == forecast.Unplanned || r.Verdict == forecast.Beyond {
 		d.prove("%s", d.Plan.Explain(d.row))
 	}
-	if d.Kind = Unknown; r.Start > 0 {
+	if r.Start > 0 {
 		d.Kind, d.Start = By, r.Start
 		if d.Cause == Nodes {
 			d.takers(r)
@@ -51,7 +54,8 @@ func (d *diagnosing) line(r *forecast.Result) {
 			return
 		}
 	}
-	d.advise("wait (fairshare when " + d.job.Label + " knows how long jobs really run), or look where it would start sooner (fairshare where)")
+	d.advise("wait (fairshare when " + d.job.Label +
+		" knows how long jobs really run), or look where it would start sooner (fairshare where)")
 }
 
 // lacking is what is not free, for "no ... it requests".
@@ -147,6 +151,9 @@ func (d *diagnosing) ends(has func(*forecast.Job) bool, what string) {
 		return
 	}
 	d.prove("%s; the first ends %s at the latest", subject, d.Time(first))
+	if d.Cause == Array {
+		d.Kind, d.Start = By, first
+	}
 }
 
 // limit is a limit that is used up.
@@ -158,7 +165,8 @@ func (d *diagnosing) limit(r *forecast.Result, w *forecast.Job) {
 	d.because(Limit, "%s", d.Plan.Explain(d.row))
 	l := &d.Plan.World.Limits[r.Limit]
 	if l.Decays {
-		d.advise("wait until usage has decayed (fairshare shows when), or use another account or QoS (fairshare where): no end of a job helps")
+		d.advise("wait until usage has decayed (fairshare shows when): no end of a job helps; " +
+			"or use another account or QoS (fairshare where)")
 		return
 	}
 	d.ends(func(j *forecast.Job) bool {
@@ -194,6 +202,7 @@ func (d *diagnosing) frees(r *forecast.Result, w *forecast.Job) {
 			}
 			if used -= e.amount; used+a.Amount <= l.Max {
 				d.prove("it leaves room for this job from %s on at the latest, if no other takes it", d.Time(e.at))
+				d.Kind, d.Start = By, e.at
 				return
 			}
 		}
@@ -203,13 +212,12 @@ func (d *diagnosing) frees(r *forecast.Result, w *forecast.Job) {
 // less says how a request fits below a limit that it exceeds by itself.
 func (d *diagnosing) less(r *forecast.Result) {
 	l := &d.Plan.World.Limits[r.Limit]
-	id := strconv.FormatUint(d.job.ArrayID, 10)
 	if l.Resource == "job wall" {
 		limit := time.Duration(l.Max) * time.Minute
 		d.advise("lower its time limit", d.update("timelimit="+slurm.FormatDuration(limit))...)
 		return
 	}
-	d.advise(fmt.Sprintf("cancel it (scancel %s), and submit it with at most %s %s", id, forecast.PlainNumber(l.Max), l.What))
+	d.advise(fmt.Sprintf("cancel it (%s), and submit it with at most %s %s", d.cancel(), forecast.PlainNumber(l.Max), l.What))
 }
 
 // waits is a job that waits for a time, a reservation or other jobs.
@@ -234,7 +242,7 @@ func (d *diagnosing) waits(w *forecast.Job) {
 		d.advise("wait for them, or let it run without the dependency", d.update("dependency=")...)
 	case w.Eligible > d.Plan.World.Now:
 		d.because(Begin, "it is to begin at %s", d.Time(w.Eligible))
-		d.prove("it starts then if nodes are free")
+		d.Kind, d.Start = By, w.Eligible
 		d.advise("wait, or let it begin now", d.update("starttime=now")...)
 	case w.Reservation != "":
 		d.because(Reservation, "its reservation %s has not begun", w.Reservation)
@@ -248,9 +256,6 @@ func (d *diagnosing) waits(w *forecast.Job) {
 		d.advise("see that component: fairshare jobs " + strconv.FormatUint(w.Het, 10))
 	default:
 		d.reason()
-	}
-	if d.Kind == "" {
-		d.Kind = Unknown
 	}
 }
 
@@ -266,7 +271,7 @@ func (d *diagnosing) fits(w *forecast.Job) {
 		d.because(Request, "partition %s has not %s with %s", partition, need, strings.Join(lacks, " or "))
 	}
 	d.prove("%s", or(strings.TrimSpace(d.largest(partition)), "the partition has no nodes"))
-	d.advise("cancel it (scancel " + strconv.FormatUint(d.job.ArrayID, 10) + "), and submit it with less, or elsewhere (fairshare where)")
+	d.advise("cancel it (" + d.cancel() + "), and submit it with less, or elsewhere (fairshare where)")
 }
 
 // largest is what the nodes of a partition have at most.
@@ -283,7 +288,8 @@ func (d *diagnosing) largest(partition string) string {
 	if nodes == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("its %s at most %s and %s of memory", count(nodes, "node has", "nodes have"), count(int(cpus), "CPU", "CPUs"), d.Memory(mem))
+	text := fmt.Sprintf("its %s at most %s and %s of memory",
+		count(nodes, "node has", "nodes have"), count(int(cpus), "CPU", "CPUs"), d.Memory(mem))
 	if gpus > 0 {
 		text += ", " + count(int(gpus), "GPU", "GPUs")
 	}
@@ -306,8 +312,9 @@ func (d *diagnosing) tooLong() {
 	if p == nil || p.MaxTime <= 0 || p.MaxTime == slurm.Unlimited {
 		return
 	}
-	d.because(Request, "it requests %s, and partition %s allows %s", slurm.FormatDuration(d.job.Limit), p.Name, slurm.FormatDuration(p.MaxTime))
-	d.advise("lower its time limit, or use another partition (fairshare where)", d.update("timelimit="+slurm.FormatDuration(p.MaxTime))...)
+	most := slurm.FormatDuration(p.MaxTime)
+	d.because(Request, "it requests %s, and partition %s allows %s", slurm.FormatDuration(d.job.Limit), p.Name, most)
+	d.advise("lower its time limit, or use another partition (fairshare where)", d.update("timelimit="+most)...)
 }
 
 // nodeCount is a number of nodes that the partition does not allow.
@@ -316,15 +323,20 @@ func (d *diagnosing) nodeCount() {
 	if p == nil {
 		return
 	}
-	most := int64(len(d.Nodes))
-	if p.MaxNodes.Set {
-		most = p.MaxNodes.Max
+	has := int64(min(d.job.Nodes, 1<<31))
+	var allowed int64
+	var bound string
+	switch {
+	case p.MaxNodes.Set && has > p.MaxNodes.Max:
+		allowed, bound = p.MaxNodes.Max, "at most"
+	case has < p.MinNodes:
+		allowed, bound = p.MinNodes, "at least"
+	default:
+		return
 	}
-	allowed := min(max(int64(d.job.Nodes), p.MinNodes), most)
-	d.because(Request, "it requests %s, and partition %s allows %d to %d", count(int(d.job.Nodes), "node", "nodes"), p.Name, p.MinNodes, most)
-	if allowed != int64(d.job.Nodes) {
-		d.advise("change the number of nodes, or use another partition (fairshare where)", d.update("numnodes="+strconv.FormatInt(allowed, 10))...)
-	}
+	d.because(Request, "it requests %s, and partition %s allows %s %d", count(int(has), "node", "nodes"), p.Name, bound, allowed)
+	n := strconv.FormatInt(allowed, 10)
+	d.advise("change the number of nodes, or use another partition (fairshare where)", d.update("numnodes="+n+"-"+n)...)
 }
 
 // each is a request beyond what a QoS demands of, or allows, each job.
@@ -339,9 +351,9 @@ func (d *diagnosing) each(code string) {
 			continue
 		}
 		if kind.Bound == "Max" && kind.Resource == "wall" && q.MaxWall.Set && d.job.Limit > q.MaxWall.Max {
-			d.because(Request, "it requests %s, and QoS %s allows %s",
-				slurm.FormatDuration(d.job.Limit), q.Name, slurm.FormatDuration(q.MaxWall.Max))
-			d.advise("lower its time limit, or use another QoS (fairshare where)", d.update("timelimit="+slurm.FormatDuration(q.MaxWall.Max))...)
+			most := slurm.FormatDuration(q.MaxWall.Max)
+			d.because(Request, "it requests %s, and QoS %s allows %s", slurm.FormatDuration(d.job.Limit), q.Name, most)
+			d.advise("lower its time limit, or use another QoS (fairshare where)", d.update("timelimit="+most)...)
 		}
 		if kind.Bound != "Min" {
 			continue
@@ -350,7 +362,7 @@ func (d *diagnosing) each(code string) {
 			if has := d.job.TRES[name]; has < q.MinTRESPerJob[name] {
 				d.because(Request, "QoS %s demands at least %s %s of each job, and it requests %s",
 					q.Name, forecast.PlainNumber(q.MinTRESPerJob[name]), forecast.PlainTRES(name), forecast.PlainNumber(has))
-				d.advise("cancel it (scancel " + strconv.FormatUint(d.job.ArrayID, 10) + "), and submit it with more, or with another QoS (fairshare where)")
+				d.advise("cancel it (" + d.cancel() + "), and submit it with more, or with another QoS (fairshare where)")
 			}
 		}
 	}

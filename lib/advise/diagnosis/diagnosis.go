@@ -46,7 +46,7 @@ type StartKind string
 const (
 	Unknown StartKind = "unknown"
 	Now     StartKind = "now"   // in the next turn of the scheduler
-	By      StartKind = "by"    // at that time if all jobs run to their time limits
+	By      StartKind = "by"    // at that time if all jobs run to their time limits, and none comes before it
 	Never   StartKind = "never" // not as the job and the cluster are set up
 )
 
@@ -86,7 +86,9 @@ func (f *Facts) Of(rows ...*slurm.Job) Diagnosis {
 	if f.Plan != nil {
 		d.row = f.Row(first)
 	}
-	d.decide()
+	if d.decide(); d.Kind == "" {
+		d.Kind = Unknown
+	}
 	return d.Diagnosis
 }
 
@@ -209,19 +211,15 @@ func (d *diagnosing) reason() {
 	d.advise(e.Advice)
 	if slurm.WillNeverStart(d.job.Reason) {
 		d.Kind = Never
-	} else {
-		d.Kind = Unknown
-		if d.job.Start > 0 && d.row < 0 {
-			d.Kind, d.Start = By, d.job.Start
-		}
+	} else if d.job.Start > 0 && d.row < 0 {
+		d.Kind, d.Start = By, d.job.Start
 	}
-	id := strconv.FormatUint(d.job.ArrayID, 10)
 	switch code {
 	case "JobHeldUser", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state", "launch_failed_requeued_held":
-		d.Action.Command = []string{"scontrol", "release", id}
+		d.Action.Command = []string{"scontrol", "release", strconv.FormatUint(d.job.ArrayID, 10)}
 	case "DependencyNeverSatisfied":
 		d.because(Dependency, "it waits for a job that can no longer fulfil its condition (%s)", d.job.Dependency)
-		d.advise("cancel it (scancel "+id+"), or let it run without the dependency", d.update("dependency=")...)
+		d.advise("cancel it ("+d.cancel()+"), or let it run without the dependency", d.update("dependency=")...)
 	case "BadConstraints":
 		if d.row >= 0 {
 			d.fits(&d.Plan.World.Jobs[d.row])

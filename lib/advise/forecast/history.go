@@ -2,7 +2,6 @@ package forecast
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -242,8 +241,8 @@ const (
 
 // When replays the queue many times, each with run times and arrivals drawn by chance, and
 // returns when the job of some rows, one for each of its partitions, starts. It rests on the
-// replays that are done when ctx ends; Replays is 0 if none is.
-func When(ctx context.Context, w *World, rows []int, h *History, priority func(*Past) float64, seed uint64) Estimate {
+// replays that are done when over says so; Replays is 0 if none is.
+func When(over func() bool, w *World, rows []int, h *History, priority func(*Past) float64, seed uint64) Estimate {
 	const horizon = 30 * 86400
 	var starts []int64
 	work := 0
@@ -266,7 +265,7 @@ func When(ctx context.Context, w *World, rows []int, h *History, priority func(*
 			}
 			return h.Draw(j, elapsed, random)
 		}
-		replayStarts, visits := replayed(ctx, w, rows, Course{
+		replayStarts, visits := replayed(over, w, rows, Course{
 			Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: run,
 		})
 		if replayStarts == nil {

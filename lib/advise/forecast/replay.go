@@ -2,7 +2,6 @@ package forecast
 
 import (
 	"container/heap"
-	"context"
 	"slices"
 )
 
@@ -23,17 +22,17 @@ type Course struct {
 
 // Replay lets time pass: jobs end, others arrive, and the scheduler starts those that it
 // would start, knowing time limits only. It returns when the jobs of some rows start; 0
-// if that is not before the end. A row of which several tasks wait counts by its first. Where ctx
-// ends before the replay does, it returns nil.
-func Replay(ctx context.Context, w *World, rows []int, c Course) []int64 {
-	starts, _ := replayed(ctx, w, rows, c)
+// if that is not before the end. A row of which several tasks wait counts by its first. Where over
+// says so before the replay ends, it returns nil.
+func Replay(over func() bool, w *World, rows []int, c Course) []int64 {
+	starts, _ := replayed(over, w, rows, c)
 	return starts
 }
 
 // replayed is Replay, and how much work it was: how often a node was looked at.
-func replayed(ctx context.Context, w *World, rows []int, c Course) (starts []int64, visits int) {
+func replayed(over func() bool, w *World, rows []int, c Course) (starts []int64, visits int) {
 	r := newReplay(w, rows, c)
-	r.p.over = func() bool { return ctx.Err() != nil }
+	r.p.over = over
 	for r.left > 0 && !r.p.over() && r.step() {
 	}
 	if r.left > 0 && r.p.over() {

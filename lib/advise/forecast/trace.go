@@ -2,7 +2,6 @@ package forecast
 
 import (
 	"cmp"
-	"context"
 	"math/rand/v2"
 	"slices"
 )
@@ -12,8 +11,8 @@ import (
 // evenly spread behind the first fifth of the trace, which is only learned from. The nodes
 // that the cluster had are not known: each partition is taken for one pool that is as large
 // as the most that was in use at a time, and jobs for starting in the order of their
-// submission, with backfill. It ends early where ctx does.
-func ScoreTrace(ctx context.Context, runs []Past, probes int) []Scored {
+// submission, with backfill. It ends early where over says so.
+func ScoreTrace(over func() bool, runs []Past, probes int) []Scored {
 	runs = slices.Clone(runs)
 	slices.SortStableFunc(runs, func(a, b Past) int { return int(max(-1, min(1, a.Submit-b.Submit))) })
 	if len(runs) == 0 || probes <= 0 {
@@ -41,8 +40,8 @@ func ScoreTrace(ctx context.Context, runs []Past, probes int) []Scored {
 		active = slices.DeleteFunc(active, func(k int) bool { return runs[k].End <= now })
 		known := knownAt(scored, starts, made, now)
 		w, row := poolWorld(pools, runs, active, i, now)
-		s := probe(ctx, w, row, h, runs[i].Start-now, uint64(len(scored)))
-		if ctx.Err() != nil {
+		s := probe(over, w, row, h, runs[i].Start-now, uint64(len(scored)))
+		if over() {
 			return scored
 		}
 		s.Median, s.Low, s.High = Calibrate(known, s.RawMedian, s.RawLow, s.RawHigh)
@@ -81,7 +80,7 @@ func knownAt(scored []Scored, starts, made []int64, now int64) []Scored {
 const Remembered = 200
 
 // probe forecasts one row.
-func probe(ctx context.Context, w *World, row int, h *History, actual int64, seed uint64) Scored {
+func probe(over func() bool, w *World, row int, h *History, actual int64, seed uint64) Scored {
 	const replays, horizon, work = 15, 14 * 86400, 400_000
 	wait := func(starts []int64) float64 {
 		if starts == nil || starts[0] == 0 {
@@ -89,7 +88,7 @@ func probe(ctx context.Context, w *World, row int, h *History, actual int64, see
 		}
 		return float64(max(0, starts[0]-w.Now))
 	}
-	limits := Replay(ctx, w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: func(j *Job) int64 {
+	limits := Replay(over, w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: func(j *Job) int64 {
 		if j.Running {
 			return max(1, j.End-j.Start)
 		}
@@ -98,13 +97,14 @@ func probe(ctx context.Context, w *World, row int, h *History, actual int64, see
 	var waits []float64
 	for n := range uint64(replays) {
 		random := rand.New(rand.NewPCG(seed, n))
-		waits = append(waits, wait(Replay(ctx, w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: func(j *Job) int64 {
+		run := func(j *Job) int64 {
 			elapsed := int64(0)
 			if j.Running {
 				elapsed = max(1, w.Now-j.Start)
 			}
 			return h.Draw(j, elapsed, random)
-		}})))
+		}
+		waits = append(waits, wait(Replay(over, w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: run})))
 	}
 	slices.Sort(waits)
 	return Scored{

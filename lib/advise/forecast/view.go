@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Timelines are the futures of the nodes as a job of a partition finds them that comes
@@ -288,6 +291,7 @@ func (p *Plan) Fitting(row int) (nodes []int32) {
 // nodes of the partition could run the job.
 func (p *Plan) Lacking(row int) (words []string) {
 	j := p.World.Jobs[row]
+	gpus := strings.TrimSpace(PlainNumber(j.Need.GPUs) + " " + j.GPUType)
 	for _, without := range []struct {
 		asks   bool
 		text   string
@@ -297,8 +301,7 @@ func (p *Plan) Lacking(row int) (words []string) {
 		{j.Features != "", "the features " + j.Features, func(j *Job) { j.Features = "" }},
 		{len(j.Required) > 0, "the name " + strings.Join(j.Required, ","), func(j *Job) { j.Required = nil }},
 		{len(j.Excluded) > 0, "another name than " + strings.Join(j.Excluded, ","), func(j *Job) { j.Excluded = nil }},
-		{j.Need.GPUs > 0 && j.GPUType != "", PlainNumber(j.Need.GPUs) + " " + j.GPUType + " GPUs", func(j *Job) { j.Need.GPUs, j.GPUType = 0, "" }},
-		{j.Need.GPUs > 0 && j.GPUType == "", PlainNumber(j.Need.GPUs) + " GPUs", func(j *Job) { j.Need.GPUs = 0 }},
+		{j.Need.GPUs > 0, gpus + " GPUs", func(j *Job) { j.Need.GPUs, j.GPUType = 0, "" }},
 		{j.Need.MemMB > 0, PlainNumber(j.Need.MemMB) + " MiB of memory", func(j *Job) { j.Need.MemMB = 0 }},
 		{j.Need.CPUs > 0, PlainNumber(j.Need.CPUs) + " CPUs", func(j *Job) { j.Need.CPUs = 0 }},
 	} {
@@ -331,11 +334,14 @@ func (p *Plan) Explain(row int) string {
 				amount = ask.Amount
 			}
 		}
-		what := fmt.Sprintf("%s: %s %s allowed", l.Whose, PlainNumber(l.Max), l.What)
+		what := fmt.Sprintf("%s: %s allowed", l.Whose, l.amount(l.Max, true))
 		if !strings.HasPrefix(l.Resource, "job ") {
-			what += fmt.Sprintf(" in all, %s in use", PlainNumber(p.used[r.Limit]))
+			what += fmt.Sprintf(" in all, %s in use", l.amount(p.used[r.Limit], false))
 		}
-		ask := ", the job requests " + PlainNumber(amount)
+		ask := ", the job requests " + l.amount(amount, false)
+		if l.Resource == "jobs" {
+			ask = ""
+		}
 		if amount < 1e-6 {
 			ask = ""
 		}
@@ -357,6 +363,19 @@ func (p *Plan) Explain(row int) string {
 		return "the scheduler keeps no nodes for it: it starts where room is left (bf_min_prio_reserve, bf_job_part_count_reserve or bf_one_resv_per_job)"
 	}
 	return ""
+}
+
+// amount writes an amount of what is limited; times as people write them.
+func (l *Limit) amount(n float64, named bool) string {
+	switch {
+	case strings.HasSuffix(l.Resource, "wall"):
+		return slurm.FormatDuration(time.Duration(n * float64(time.Minute)))
+	case !named:
+		return PlainNumber(n)
+	case n == 1:
+		return "1 " + strings.Replace(strings.Replace(strings.Replace(l.What, "jobs", "job", 1), "CPUs", "CPU", 1), "GPUs", "GPU", 1)
+	}
+	return PlainNumber(n) + " " + l.What
 }
 
 // PlainNumber writes an amount of a limit.

@@ -37,7 +37,7 @@ func (n *Planner) StartOf(
 	now := n.Now.Unix()
 	s := Start{Certain: w.NotBefore(rows), Low: math.Inf(1), High: math.Inf(1)}
 	s.Runs, s.Like = h.Known(&w.Jobs[rows[0]])
-	for _, start := range forecast.Replay(first, w, rows, forecast.Course{
+	for _, start := range forecast.Replay(over(first), w, rows, forecast.Course{
 		Run: func(j *forecast.Job) int64 {
 			if j.Running {
 				return max(1, j.End-j.Start)
@@ -60,7 +60,7 @@ func (n *Planner) StartOf(
 		}
 		return s, ctx.Err()
 	}
-	s.Estimate = forecast.When(all, w, rows, h, ArrivalPriority(n.World), uint64(now))
+	s.Estimate = forecast.When(over(all), w, rows, h, ArrivalPriority(n.World), uint64(now))
 	s.OutOfTime = all.Err() != nil
 	if s.Estimate.Replays == 0 {
 		return s, ctx.Err()
@@ -82,3 +82,6 @@ func (n *Planner) StartOf(
 	}
 	return s, ctx.Err()
 }
+
+// over reports whether a context has ended.
+func over(ctx context.Context) func() bool { return func() bool { return ctx.Err() != nil } }

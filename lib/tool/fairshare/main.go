@@ -85,7 +85,6 @@ fairshare history --since 30d    what I used, by day`,
 						Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, without formatting",
 					}, fieldNames()...),
 					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
-					budgetFlag(),
 					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
@@ -105,7 +104,6 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.StringFlag{Name: "margin", Value: "1m", Usage: "the `DURATION` that you need to submit; limits are shorter by it"},
 					&cli.BoolFlag{Name: "now", Usage: "only gaps that are free now"},
 					&cli.BoolFlag{Name: "list", Usage: "print the list without the chart"},
-					&cli.StringFlag{Name: "svg", Usage: "also write the chart to `FILE`", TakesFile: true},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
 					v, err := newHolesView(a, c)
@@ -196,7 +194,6 @@ fairshare history --since 30d    what I used, by day`,
 						Name: "source", Value: "sacct", Usage: "ask `PROGRAM`: sacct (every job) or sreport (hourly sums)",
 					}, "sacct", "sreport"),
 					&cli.StringFlag{Name: "top", Value: "6", Usage: "show the first `N`, and the others as one"},
-					&cli.StringFlag{Name: "svg", Usage: "also write the plot to `FILE`", TakesFile: true},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
 					v, err := newHistoryView(a, c)

@@ -43,6 +43,7 @@ type queueView struct {
 	ranks      []int            // of each job
 	waiting    map[string]int   // jobs in line, by partition
 	rows       []int            // the jobs that are shown
+	subject    []int            // of them, the rows of the one job whose story is told
 	plan       *planner.Planner // for the story of one job
 	facts      diagnosis.Facts  // what diagnoses follow from
 	screen     *queueScreen     // while keys steer it
@@ -128,7 +129,7 @@ func (v *queueView) load(ctx context.Context) error {
 	v.plan, v.facts = nil, diagnosis.Facts{
 		Partitions: v.limits, Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
 	}
-	if len(v.ids) == 0 || len(v.fields) > 0 || !sameJob(v.jobs, v.rows) || !v.jobs[v.rows[0]].Pending() {
+	if v.subject = v.one(); len(v.fields) > 0 || len(v.subject) == 0 || !v.jobs[v.subject[0]].Pending() {
 		return nil
 	}
 	return v.forecast(ctx)
@@ -143,7 +144,7 @@ func (v *queueView) forecast(ctx context.Context) error {
 	}
 	v.facts.Plan, v.facts.Row = v.plan.Plan, v.plan.Row
 	v.facts.Nodes, v.facts.QOS = v.plan.Nodes, v.plan.QOS
-	for _, i := range v.rows {
+	for _, i := range v.subject {
 		j := &v.jobs[i]
 		row := v.plan.Row(j)
 		if row < 0 {
@@ -420,7 +421,7 @@ func (v *queueView) text(p *page) error {
 	case len(v.fields) > 0:
 		v.raw(p)
 		return nil
-	case len(v.ids) > 0 && sameJob(v.jobs, v.rows):
+	case len(v.subject) > 0:
 		return v.story(p)
 	case len(v.rows) == 0 && v.screen != nil && len(v.screen.all) > 0:
 		p.line("", "no job matches the filter")
@@ -431,6 +432,20 @@ func (v *queueView) text(p *page) error {
 	}
 	v.list(p)
 	return nil
+}
+
+// one is the rows of the one job that was requested, in one or several partitions. Of an array it is what
+// waits, where that is one row in each partition.
+func (v *queueView) one() []int {
+	if len(v.ids) == 0 || sameJob(v.jobs, v.rows) {
+		return v.rows[:len(v.rows)*min(1, len(v.ids))]
+	}
+	waiting := slices.DeleteFunc(slices.Clone(v.rows), func(i int) bool { return !v.jobs[i].Pending() })
+	other := func(i int) bool { return v.jobs[i].ArrayID != v.jobs[v.rows[0]].ArrayID }
+	if len(waiting) == 0 || !sameJob(v.jobs, waiting) || slices.ContainsFunc(v.rows, other) {
+		return nil
+	}
+	return waiting
 }
 
 // sameJob reports whether rows are one job, in one or several partitions.

@@ -13,7 +13,7 @@ import (
 
 // story reports everything about one job: a row for each partition it waits for.
 func (v *queueView) story(p *page) error {
-	j := &v.jobs[v.rows[0]]
+	j := &v.jobs[v.subject[0]]
 	if !j.Pending() {
 		p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
 	} else {
@@ -24,6 +24,9 @@ func (v *queueView) story(p *page) error {
 	p.line("  ", "requests %s", request(j))
 	if n := j.TaskCount(); n > 1 {
 		p.line("  ", "%d tasks of the array wait: %s", n, j.Tasks)
+	}
+	if n := len(v.rows) - len(v.subject); n > 0 {
+		p.line("  ", "%s", plural(n, "task of the array runs", "tasks of the array run"))
 	}
 	if j.HetID != 0 {
 		p.line("  ", "component %d of the heterogeneous job %d: all components start together", j.HetOffset, j.HetID)
@@ -43,14 +46,14 @@ func (v *queueView) story(p *page) error {
 		Header: []string{"PARTITION", "RANK", "PRIORITY", "EXPECTED START", "ON"},
 		Right:  []string{"RANK", "PRIORITY"}, Whole: []string{"PARTITION", "EXPECTED START"},
 	}
-	for _, i := range v.rows {
+	for _, i := range v.subject {
 		t.Add(v.jobs[i].Partition, v.rankText(i), number(v.priorityOf(i), 0), v.startText(i), v.jobs[i].SchedNodes)
 	}
 	p.table(&t)
-	for _, i := range v.rows {
+	for _, i := range v.subject {
 		v.factorsOf(p, i)
 	}
-	if len(v.rows) > 0 && v.candidates[v.rows[0]].Eligible {
+	if len(v.subject) > 0 && v.candidates[v.subject[0]].Eligible {
 		v.before(p)
 	}
 	v.footnotes(p)
@@ -119,8 +122,8 @@ func (v *queueView) answer(p *page, j *slurm.Job) {
 
 // diagnosis says why the job of the view's rows waits.
 func (v *queueView) diagnosis() diagnosis.Diagnosis {
-	rows := make([]*slurm.Job, len(v.rows))
-	for n, i := range v.rows {
+	rows := make([]*slurm.Job, len(v.subject))
+	for n, i := range v.subject {
 		rows[n] = &v.jobs[i]
 	}
 	return v.facts.Of(rows...)
@@ -226,7 +229,7 @@ func partName(name string) string {
 // before compares the job with the one that is considered before it, and says
 // what would change the order.
 func (v *queueView) before(p *page) {
-	for _, i := range v.rows {
+	for _, i := range v.subject {
 		other := v.predecessor(i)
 		j := &v.jobs[i]
 		if other < 0 {

@@ -21,8 +21,8 @@ import (
 
 const whenHelp = `fairshare when - forecast when a job will start
 
-usage: fairshare when [--budget TIME] [--json] JOB...
-       fairshare when [--budget TIME] [--json] [SBATCH-OPTION...] [SCRIPT [ARG...]]
+usage: fairshare when [OPTION...] JOB...
+       fairshare when [OPTION...] [SBATCH-OPTION...] [SCRIPT [ARG...]]
        fairshare when --score [--json]
        fairshare when --replay FILE [--json]
 
@@ -64,7 +64,7 @@ type startAnswer struct {
 	partitions []string
 	running    int64 // since when it runs
 	diagnosis.Diagnosis
-	slurm      int64 // Slurm's own; 0: none
+	slurm int64 // Slurm's own; 0: none
 	planner.Start
 }
 
@@ -207,7 +207,8 @@ func (v *whenView) queued(ctx context.Context) error {
 		if err := v.forecast(ctx, &answer, v.plan.World, rows, j.Start); err != nil {
 			return err
 		}
-		if answer.Kind != diagnosis.Never && answer.Runs > 0 && answer.Certain == 0 && j.TaskCount() == 1 && answer.Estimate.Median != forecast.Forever {
+		scorable := answer.Runs > 0 && answer.Certain == 0 && answer.Estimate.Median != forecast.Forever
+		if answer.Kind != diagnosis.Never && scorable && j.TaskCount() == 1 {
 			v.remember(j, &answer)
 		}
 		v.answers = append(v.answers, answer)
