@@ -426,8 +426,9 @@ func (s *slurm) amount(d *drawn, shown map[string]string) {
 			t.Errorf("%s: the table says %d, Slurm counts %d: %v\n%v", what, want, got, d, shown)
 		}
 	}
-	counts := !early || !has("gpus") || !has("gpus-per-node", "gres") // 20.11 sets the nodes of these when a job starts
-	same("nodes", counted["node"], a.Nodes, counts && (!has("ntasks") || !has("ntasks-per-node"))) // and 22.05 of these
+	// Some versions set the nodes of such jobs when they start.
+	counts := (!early || !has("gpus") || !has("gpus-per-node", "gres")) && (!has("ntasks") || !has("ntasks-per-node"))
+	same("nodes", counted["node"], a.Nodes, counts)
 	same("CPUs", counted["cpu"], a.CPUs, !raised)
 	same("GPUs", counted["gres/gpu"], a.GPUs, counts)
 	if n, err := strconv.ParseInt(shown["NumTasks"], 10, 64); err == nil {
