@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // holesView is the backfill picture.
@@ -220,30 +221,32 @@ func (v *holesView) othersHidden(ctx context.Context) bool {
 
 // request are the options with which sbatch requests a hole.
 func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
-	args := []string{"--partition=" + p.Name, "--nodes=" + strconv.Itoa(count)}
+	options := sbatch.Options{{Name: "partition", Value: p.Name}, {Name: "nodes", Value: strconv.Itoa(count)}}
+	add := func(name, value string) { options = append(options, sbatch.Option{Name: name, Value: value}) }
 	if o.Free.GPUs >= 1 {
 		gpus := integer(o.Free.GPUs)
 		if t := v.plan.GPUType(p, o.Nodes); t != "" {
 			gpus = t + ":" + gpus
 		}
 		if count == 1 {
-			args = append(args, "--gpus="+gpus)
+			add("gpus", gpus)
 		} else {
-			args = append(args, "--gpus-per-node="+gpus)
+			add("gpus-per-node", gpus)
 		}
 	}
 	if count > 1 {
-		args = append(args, "--ntasks-per-node=1")
+		add("ntasks-per-node", "1")
 	}
-	args = append(args, "--cpus-per-task="+integer(o.Free.CPUs))
+	add("cpus-per-task", integer(o.Free.CPUs))
 	if v.plan.MemoryCounts() {
-		args = append(args, "--mem="+integer(o.Free.MemMB)+"M")
+		add("mem", integer(o.Free.MemMB)+"M")
 	}
 	limit := slurm.Unlimited
 	if o.minutes != forecast.Forever {
 		limit = time.Duration(o.minutes) * time.Minute
 	}
-	return append(args, "--time="+slurm.FormatDuration(limit))
+	add("time", slurm.FormatDuration(limit))
+	return options.Args()
 }
 
 // maxListed limits the holes of a partition that are listed for people.

@@ -126,7 +126,11 @@ fairshare history --since 30d    what I used, by day`,
 						_, err := io.WriteString(stdout, whereHelp)
 						return err
 					}
-					return showWhere(c.Context, a, newWhereView(options, command), stdout)
+					v, err := newWhereView(options, command)
+					if err != nil {
+						return err
+					}
+					return showWhere(c.Context, a, v, stdout)
 				},
 			},
 			{

@@ -102,7 +102,9 @@ func newWhenView(ids []string, options sbatch.Options, command []string) (*whenV
 	case len(ids) > 0 && len(options) == 0:
 		v.ids = ids
 	default:
-		v.where = newWhereView(options, append(ids, command...))
+		var err error
+		v.where, err = newWhereView(options, append(ids, command...))
+		return v, err
 	}
 	return v, nil
 }
@@ -271,14 +273,7 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 	if err != nil {
 		return err
 	}
-	options, err := planner.Options(v.where.args)
-	if err != nil {
-		return err
-	}
 	wanted := v.where.wanted
-	if len(wanted) == 0 && options.Value("partition") != "" {
-		wanted = list(options.Value("partition"))
-	}
 	if err := checkNames("partition", wanted, partitionNames(v.plan.Partitions)); err != nil {
 		return err
 	}
@@ -294,7 +289,7 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 		if !slices.Contains(wanted, p.Name) && (len(wanted) > 0 || !p.Default) {
 			continue
 		}
-		job, err := v.plan.JobFor(ctx, a, user, options, p, qos)
+		job, err := v.plan.JobFor(ctx, a, user, v.where.options, p, qos)
 		if err != nil {
 			return err
 		}
