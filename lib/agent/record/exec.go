@@ -349,8 +349,8 @@ func find(name, path string) (found string, code int) {
 	return found, code
 }
 
-// fork starts the command. It dies with this process, without which nobody would know of its end. A request to end that came before it was there has reached this process alone,
-// which passes it on.
+// fork starts the command. It is killed with this process, as its end would not be recorded. A request to end that
+// came before it was there has reached this process alone, which passes it on.
 func (x *execution) fork(path string, argv []string) (pid int, err error) {
 	select {
 	case <-x.reaped: // of another child
