@@ -62,7 +62,7 @@ func Exec(t Task, log io.Writer) (code int, err error) {
 		return 1, err
 	}
 	x.start.PID = os.Getpid()
-	x.start.Process.Start, _ = proc.Started(x.start.PID)
+	x.start.Started, _ = proc.Started(x.start.PID)
 	// The worker of mode local gives its job two locks, which it is to hold, and not what it leaves behind.
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
@@ -176,7 +176,7 @@ func (x *execution) look() (run Run, begun []Begun, err error) {
 	over := map[Process]bool{}
 	for _, b := range before {
 		start, is := proc.Started(b.PID)
-		over[b.Process] = over[b.Process] || b.Host == x.start.Host && (!is || start != b.Process.Start)
+		over[b.Process] = over[b.Process] || b.Host == x.start.Host && (!is || start != b.Started)
 	}
 	run, begun, err = read(x.Dir, x.Job)
 	for i, b := range begun {
@@ -204,7 +204,7 @@ func (x *execution) prepare() (damaged bool, err error) {
 		return false, err
 	}
 	if err := os.Chdir(work); err != nil { // the task may have taken its own permissions away
-		return false, errors.Join(os.Chmod(work, 0o700), os.Chdir(work))
+		return false, errors.Join(os.Chmod(work, 0o700), os.Chdir(work)) //nolint:gosec // a directory
 	}
 	return false, nil
 }

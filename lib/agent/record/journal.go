@@ -154,7 +154,7 @@ func parseBegun(b []byte, restart int) (all []Begun) {
 		begun := Begun{Restart: restart, Host: f[1]}
 		if len(f) == 4 { // not one that a full disk has cut off: its command has not begun
 			begun.PID, _ = strconv.Atoi(f[2])
-			begun.Start, _ = strconv.ParseUint(f[3], 10, 64)
+			begun.Started, _ = strconv.ParseUint(f[3], 10, 64)
 		}
 		all = append(all, begun)
 	}

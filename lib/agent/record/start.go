@@ -57,8 +57,8 @@ type Begun struct {
 
 // Process is a process of a host.
 type Process struct {
-	PID   int
-	Start uint64 // in the kernel's unit; a process id is used again
+	PID     int
+	Started uint64 // in the kernel's unit; a process id is used again
 }
 
 // A Start is one start of a job that is to run a task: a state machine, whose states are steps.
@@ -123,7 +123,7 @@ func (s *Start) Next(saw Saw, asked bool) Do {
 			return s.to(Do{Step: Prepare, After: 5 * time.Second})
 		}
 	case Open:
-		return s.to(Do{Step: Begin, Line: fmt.Sprintf("begun %s %d %d", s.Host, s.PID, s.Process.Start)})
+		return s.to(Do{Step: Begin, Line: fmt.Sprintf("begun %s %d %d", s.Host, s.PID, s.Started)})
 	case Begin:
 		return s.to(Do{Step: Confirm})
 	case Execute:
@@ -256,7 +256,7 @@ func (s *Start) again(saw Saw, asked bool) Do {
 	do := Do{Step: s.step, After: pause, Say: fmt.Sprintf("job %s: %v; trying again in %d s", s.Job, saw.Err, int(pause.Seconds()))}
 	switch s.step {
 	case Begin:
-		do.Line = fmt.Sprintf("begun %s %d %d", s.Host, s.PID, s.Process.Start)
+		do.Line = fmt.Sprintf("begun %s %d %d", s.Host, s.PID, s.Started)
 	case End, Seal: // the same again: it may be there, and have been seen
 		do.Line = fmt.Sprintf("%s %d", s.word, s.code)
 	}
