@@ -25,7 +25,7 @@ type Search struct {
 	Now          time.Time // for deadlines
 	// Ask queries Slurm for a launcher with query_slurm. It is called at most once for each,
 	// when the search reaches it.
-	Ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)
+	Ask func(context.Context, *Launcher) (*cluster.Snapshot, error)
 }
 
 // skips returns why a launcher is not searched at all, or nil.
@@ -47,7 +47,7 @@ func (s *Search) ask(ctx context.Context, l *Launcher) error {
 		return l.err
 	}
 	l.asked = true
-	snapshot, err := s.Ask(ctx, l.Entry)
+	snapshot, err := s.Ask(ctx, l)
 	if err == nil {
 		l.addSlurm(snapshot)
 		return nil

@@ -33,6 +33,7 @@ type explainRow struct {
 	Nodes       string            `json:"nodes,omitempty"`
 	Features    []string          `json:"features,omitempty"`
 	Has         string            `json:"has,omitempty"`
+	KnownBy     []string          `json:"known_by,omitempty"`
 	Verdict     launcher.Verdict  `json:"verdict"`
 	Class       string            `json:"class,omitempty"`
 	Billed      float64           `json:"billed,omitempty"`
@@ -64,7 +65,7 @@ func (s *session) explain(c *cli.Context) error {
 			row.Alternative++
 			e.Candidates = append(e.Candidates, explainRow{
 				row.Alternative, row.Launcher, row.Kind, row.Partition, row.QOS, row.Account, row.Defaults,
-				row.Nodes(), row.Features, row.Has(), row.Verdict, row.Class, row.Billed, row.Reasons,
+				row.Nodes(), row.Features, row.Has(), row.KnownBy(), row.Verdict, row.Class, row.Billed, row.Reasons,
 			})
 		}
 		if answer != nil {

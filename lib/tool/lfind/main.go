@@ -85,6 +85,15 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 				Flags: []cli.Flag{configFlag, jsonFlag}, Action: s.check,
 			},
 			{
+				Name: "probe", Usage: "list nodes whose GPUs are not known, or find out what they are",
+				Flags: append(searchFlags(), jsonFlag,
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "list all nodes with GPUs, and how these are known"},
+					&cli.BoolFlag{Name: "submit", Usage: "submit a job of a minute to one node of each kind"},
+					&cli.BoolFlag{Name: "script", Usage: "print the script that records what a node has"},
+				),
+				Action: s.probe,
+			},
+			{
 				Name: "convert", Usage: "write launchers.yaml from the output of scontrol show nodes", ArgsUsage: "[FILE]",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "id", Usage: "`ID` of the launcher", Value: "slurm"},

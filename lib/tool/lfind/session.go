@@ -238,8 +238,7 @@ func nothing(c *cli.Context, s *launcher.Search, r request.Request) error {
 	switch n := s.Unknown(); {
 	case hint != "":
 	case n > 0 && !s.AllowUnknown:
-		hint =
-			`for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them; gpus.yaml can describe types of GPUs, and launchers.yaml, with query_slurm, the GPUs without a type of each partition`
+		hint = `for some nodes it is not known whether their GPUs match: "lfind probe" lists them and finds it out, --allow-unknown accepts them`
 	default:
 		hint = `"lfind explain" shows the reasons`
 		if rows, _, err := s.Explain(c.Context, r); err == nil {

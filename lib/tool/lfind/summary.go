@@ -20,6 +20,7 @@ type fold struct {
 	where       []string // launchers or partitions
 	nodes       map[string]int
 	has         []string
+	by          []string // how its GPUs are known
 	with        []string // QoS and accounts
 	class       string   // with what is billed
 	why         string
@@ -81,6 +82,9 @@ func folded(rows []launcher.Row) []*fold {
 		f.nodes[row.Key()] = row.Count
 		if len(f.has) < 4 {
 			add(&f.has, row.Has())
+			for _, by := range row.KnownBy() {
+				add(&f.by, by)
+			}
 		}
 		if row.Verdict != launcher.No && len(f.with) < 8 {
 			add(&f.with, submitted(*row))
@@ -182,6 +186,9 @@ func (s *session) explainShort(alternatives bool, rows []launcher.Row, answer *l
 			with = ", with " + f.with[0]
 		}
 		line("  %s%s match: %s each%s%s", of(f), f.place(), strings.Join(f.has, " or "), f.class, with)
+		if len(f.by) > 0 {
+			line("  GPUs: %s", strings.Join(f.by, "; "))
+		}
 		if f.why != "" {
 			line("  although %s", f.why)
 		}
