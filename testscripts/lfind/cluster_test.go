@@ -386,3 +386,21 @@ func TestProbe(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// TestClusters holds that clusters are searched by name, and that Slurm takes the answer.
+func TestClusters(t *testing.T) {
+	s := harness.As(t, "alice")
+	here := s.Must("lfind", "cuda(mem=20G) & duration=10min")
+	out := strings.TrimSpace(s.Must("lfind", "-M", "testbed", "cuda(mem=20G) & duration=10min"))
+	if !strings.HasSuffix(out, " --clusters=testbed") || !strings.Contains(out, "--account=") || strings.Contains(here, "--clusters") {
+		t.Errorf("%s, and %s", out, here)
+	}
+	s.Must(append(append([]string{"sbatch", "--test-only"}, strings.Fields(out)...), "--wrap=true")...)
+	if again := s.Must("lfind", "cuda(mem=20G) & duration=10min"); again != here { // each has its own cache
+		t.Errorf("%s, and %s", again, here)
+	}
+	out, errs, status := s.Run("lfind", "-M", "testbed,elsewhere", "cuda(mem=900G)")
+	if out != "" || status != 3 || !strings.Contains(errs, "elsewhere") || !strings.Contains(errs, `hint: "sacctmgr show clusters" lists`) {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
+}

@@ -18,8 +18,6 @@ import (
 type Launcher struct {
 	Entry *file.Entry
 	Name  string // its id, or KIND#N for the Nth launcher of a kind
-	// cluster is that of a launcher for another cluster of the same accounting (--clusters); "": that of the host.
-	cluster string
 
 	machine    *group       // of a local launcher
 	partitions []*partition // of a Slurm launcher
@@ -302,7 +300,7 @@ func (l *Launcher) identify(g *gpuSet, features, places []string) {
 	if g.most == 0 {
 		g.least, g.most = g.is.Least, g.is.Most
 	} else {
-		g.said = "launchers.yaml"
+		g.said = "the memory in launchers.yaml"
 	}
 	g.setKind()
 	g.setFloor()

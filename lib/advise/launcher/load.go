@@ -29,8 +29,6 @@ type World struct {
 	Run     command.Runner      // nil: command.System
 	Now     func() time.Time    // nil: clock.Now
 	Refresh bool                // query Slurm even if the cache has an answer
-	// Clusters are what is searched instead of the launchers of a file: clusters that Slurm reaches by name (--clusters).
-	Clusters []string
 	// Warn, unless nil, is called with a description of what could not be queried.
 	Warn func(text string)
 }
@@ -109,16 +107,8 @@ func (w World) Search(f *file.File) (*Search, error) {
 	if len(f.Entries) == 0 {
 		s.Launchers = []*Launcher{Direct(catalogue)}
 	}
-	if len(w.Clusters) > 0 {
-		s.Launchers = nil
-		for _, name := range w.Clusters {
-			l := Direct(catalogue)
-			l.Name, l.cluster = name, name
-			s.Launchers = append(s.Launchers, l)
-		}
-	}
 	s.Ask = func(ctx context.Context, l *Launcher) (*cluster.Snapshot, error) {
-		snapshot, err := w.snapshot(ctx, Hostname(f, l.Entry.Connector), l.Entry.Path, l.cluster)
+		snapshot, err := w.snapshot(ctx, Hostname(f, l.Entry.Connector), l.Entry.Path, l.Entry.Cluster)
 		if err == nil && snapshot.Note != "" && w.Warn != nil {
 			w.Warn(snapshot.Note)
 		}
@@ -258,11 +248,7 @@ func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 			return nil, fault.Errorf(fault.Unavailable,
 				"no launcher matches %s at this time: its nodes are down or drained, or its partition is closed", r)
 		}
-		hint := s.Misspelt(r)
-		if hint == "" {
-			hint = `"lfind explain" shows the reasons`
-		}
-		return nil, fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
+		return nil, s.Nothing(ctx, r)
 	}
 	return answer.Options, nil
 }

@@ -16,9 +16,24 @@ import (
 // Direct returns the launcher that is used without launchers.yaml: it has what Slurm itself
 // reports.
 func Direct(catalogue *gpu.Catalogue) *Launcher {
-	return New(&file.File{Entries: []file.Entry{{
-		Kind: file.Slurm, ID: "slurm", Connector: "local", QuerySlurm: true, UseFeatures: true, UseHosts: true, UseMemory: true,
-	}}}, catalogue)[0]
+	return New(&file.File{Entries: []file.Entry{direct("slurm")}}, catalogue)[0]
+}
+
+// Clusters are launchers for clusters that Slurm reaches by name, in place of a file.
+func Clusters(names []string) *file.File {
+	f := &file.File{}
+	for _, name := range names {
+		e := direct(name)
+		e.Cluster = name
+		f.Entries = append(f.Entries, e)
+	}
+	return f
+}
+
+func direct(id string) file.Entry {
+	return file.Entry{
+		Kind: file.Slurm, ID: id, Connector: "local", QuerySlurm: true, UseFeatures: true, UseHosts: true, UseMemory: true,
+	}
 }
 
 // commonRegexes read the number of GPUs from the name that administrators often give to a feature. They apply to
@@ -192,7 +207,7 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Part, featur
 		l.identify(g, of, words)
 		if len(found) == 1 && said > 0 {
 			narrowed := g.is.OfSize(said)
-			g.said = "launchers.yaml"
+			g.said = "the memory in launchers.yaml"
 			if l.guessing && c.GPU.Memory == 0 && narrowed.Most > 0 && len(narrowed.Models) > 0 && narrowed.Models[0].SoldAs(said) {
 				g.is = &facts{Evidence: gpu.Evidence{Match: narrowed, By: g.is.By}, catalogue: l.catalogue, sources: g.is.sources}
 				g.least, g.most = narrowed.Least, narrowed.Most

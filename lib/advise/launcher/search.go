@@ -61,7 +61,11 @@ func (l *Launcher) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
+	err = fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
+	if l.Entry.Cluster != "" {
+		return fault.Hint(err, `"sacctmgr show clusters" lists the clusters`)
+	}
+	return err
 }
 
 // Find returns the best answer, or nil if nothing matches. The alternatives of the request are

@@ -143,6 +143,7 @@ func (l *Launcher) probe(a *request.Alternative, s *Surveyed, matching []*candid
 		}
 		answer := &Answer{Launcher: l, Asked: *a, Partitions: []string{g.partition.name}, QOS: c.choice.qos, Account: c.choice.account}
 		o := &answer.Options
+		o.Set("clusters", l.Entry.Cluster)
 		l.common(o, a, 1, time.Time{})
 		o.Set("account", answer.Account)
 		o.Set("qos", answer.QOS)
@@ -212,8 +213,12 @@ func Problems(all []*Surveyed, path string) []file.Problem {
 	return d.problems
 }
 
-// knownBy describes the sources of the GPUs of a group: "a100 80G by the type "a100" and the feature "gpu80"".
+// knownBy describes the sources of the GPUs of a group that Slurm describes: a100 80GiB by the type "a100" and the feature
+// "gpu80".
 func (g *group) knownBy() []string {
+	if !g.complete {
+		return nil
+	}
 	var all []string
 	for i := range g.gpus {
 		x := &g.gpus[i]

@@ -159,8 +159,8 @@ func dash(s string) string {
 	return s
 }
 
-// listed is one launcher of "lfind list --json".
-type listed struct {
+// listRow is one launcher of "lfind list --json".
+type listRow struct {
 	Launcher   string         `json:"launcher"`
 	Kind       file.Kind      `json:"kind"`
 	Weight     float64        `json:"weight"`
@@ -184,7 +184,7 @@ func (s *session) list(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	all := []listed{}
+	all := []listRow{}
 	var failed error
 	for _, l := range search.Launchers {
 		info, err := search.Inspect(c.Context, l)
@@ -195,7 +195,7 @@ func (s *session) list(c *cli.Context) error {
 			continue
 		}
 		e := l.Entry
-		d := listed{
+		d := listRow{
 			Launcher: l.Name, Kind: e.Kind, Weight: e.Weight, Tags: orEmpty(e.Tags),
 			Connector: e.Connector, Hostname: launcher.Hostname(f, e.Connector), Disabled: e.Disabled,
 			QuerySlurm: e.QuerySlurm, Partitions: orEmpty(info.Partitions), Has: info.Has, File: f.Path, Line: e.Line,

@@ -96,6 +96,9 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 			{
 				Name: "convert", Usage: "write launchers.yaml from the output of scontrol show nodes", ArgsUsage: "[FILE]",
 				Flags: []cli.Flag{
+					app.OneOf(&cli.StringFlag{
+						Name: "to", Value: "launchers", Usage: "write a file of this `KIND`: launchers or snakemake",
+					}, "launchers", "snakemake"),
 					&cli.StringFlag{Name: "id", Usage: "`ID` of the launcher", Value: "slurm"},
 					&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "`TAGS` of the launcher"},
 					&cli.BoolFlag{Name: "no-hosts", Usage: "write how many nodes there are, not their names"},
@@ -136,6 +139,7 @@ func searchFlags() []cli.Flag {
 		configFlag,
 		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS`"},
 		app.OneOf(&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"}, "slurm", "local"),
+		&cli.StringSliceFlag{Name: "clusters", Aliases: []string{"M"}, Usage: "search these `CLUSTERS` of Slurm, and no file"},
 		&cli.StringFlag{Name: "learn", Usage: "take missing time and memory from your earlier runs of the job `NAME`"},
 		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may exceed the learned values", Value: "5%"},
 		&cli.BoolFlag{Name: "allow-unknown", Usage: "if nothing else matches, take nodes whose GPUs are not known"},

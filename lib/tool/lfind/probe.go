@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,13 +119,13 @@ func (s *session) probeTable(rows []probed, submitted bool) error {
 				text += " " + g.Type
 			}
 			text = strings.TrimSpace(text + " " + g.Is)
-			add(&gpus, text)
+			addTo(&gpus, text)
 			for _, source := range g.KnownBy {
-				add(&by, source)
+				addTo(&by, source)
 			}
-			add(&open, g.Unknown)
+			addTo(&open, g.Unknown)
 			if g.Old {
-				add(&open, "old")
+				addTo(&open, "old")
 			}
 		}
 		how := strings.Join(row.Args, " ")
@@ -156,4 +157,10 @@ func (s *session) submitProbe(c *cli.Context, host string, a *launcher.Answer) (
 		return "", errors.New("sbatch printed no job id")
 	}
 	return id, nil
+}
+
+func addTo(list *[]string, word string) {
+	if word != "" && !slices.Contains(*list, word) {
+		*list = append(*list, word)
+	}
 }
