@@ -22,12 +22,14 @@
 //	launcher/token      counted resources that processes of a machine share
 //	planner             asks Slurm for what a forecast needs; keeps and scores forecasts
 //	priority            fair share and priority factors; pure
+//	probe               what nodes were found to have, and the script that finds it out
 //	usage               what jobs used of what they requested, and what to request next; pure
 //
 // # Files
 //
 //	~/.config/ponos/launchers.yaml, gpus.yaml         of the user, read only; lfind convert prints the first
 //	~/.cache/ponos/                                   what a cluster has, for minutes (launcher/cluster)
+//	~/.local/state/ponos/nodes/NODE@CLUSTER           what a node has (probe); /etc/ponos/nodes of the site
 //	~/.local/state/ponos/forecasts/CLUSTER.jsonl      forecasts, and what became true (planner)
 //
 // # Promises, and the tests that hold them

@@ -81,10 +81,14 @@ type forecaster struct {
 
 // newForecaster asks a cluster for what a plan needs. Without accounting nothing is
 // learned.
-func newForecaster(ctx context.Context, host, dir string) *forecaster {
+func newForecaster(ctx context.Context, host, dir, cluster string) *forecaster {
 	f := &forecaster{ask: planner.New()}
 	f.ask.Client = slurm.Client{Run: launcher.Runner(host, command.System), Dir: dir, Odd: f.ask.Doubts.Add}
 	var runs []forecast.Past
+	if cluster != "" {
+		f.err = errors.New("plans are made of the cluster of this host only")
+		return f
+	}
 	if host != "" {
 		f.err = errors.New("the cluster is on another host, where the user may have another name")
 		return f
@@ -191,15 +195,16 @@ func (s *session) first(
 	wait.Wait()
 	// Slurm says whether it takes the job, the planner when it starts: --test-only leaves out
 	// backfill, and that jobs end before their limits.
-	clusters := map[[2]string]*forecaster{}
+	clusters := map[[3]string]*forecaster{}
 	for i, a := range answers {
 		if outcomes[i].err != nil || a.Local() {
 			down = down || closed(outcomes[i].err)
 			continue
 		}
-		at := [2]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path}
+		name, _ := a.Options.Get("clusters")
+		at := [3]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path, name}
 		if clusters[at] == nil {
-			if clusters[at] = newForecaster(c.Context, at[0], at[1]); clusters[at].err != nil && boolean(c, "verbose") {
+			if clusters[at] = newForecaster(c.Context, at[0], at[1], name); clusters[at].err != nil && boolean(c, "verbose") {
 				s.note(c, "warning: starts are those of sbatch --test-only: %v", clusters[at].err)
 			}
 			for _, doubt := range clusters[at].ask.Doubts.Warnings() {
