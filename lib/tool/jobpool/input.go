@@ -219,19 +219,24 @@ func (in *taskInput) reportEmpty(t *counted, message func(format string, args ..
 	if c := in.c; t.some.Load() || !t.ended.Load() || c.Bool("quiet") || c.Bool("no-run-if-empty") {
 		return
 	}
-	what := "commands"
-	if in.c.Bool("pipe") {
-		what = "records"
-	} else if len(in.template) > 0 {
-		what = "arguments"
+	message("the input contains no %s", in.what())
+}
+
+// what the input consists of.
+func (in *taskInput) what() string {
+	switch {
+	case in.c.Bool("pipe"):
+		return "records"
+	case len(in.template) > 0:
+		return "arguments"
 	}
-	message("the input contains no %s", what)
+	return "commands"
 }
 
 // announce says on a terminal what is to be typed.
 func (in *taskInput) announce() {
 	if in.stdin && app.IsTerminal(in.c.App.Reader) {
-		fmt.Fprintln(in.c.App.ErrWriter, "jobpool: reading commands from the terminal, one per line; Ctrl-D ends them")
+		fmt.Fprintf(in.c.App.ErrWriter, "jobpool: reading %s from the terminal, one per line; Ctrl-D ends them\n", in.what())
 	}
 }
 
