@@ -32,7 +32,7 @@ type taskInput struct {
 
 // inputFlags say how tasks are read.
 var inputFlags = []string{
-	"arg-file", "null", "delimiter", "jsonl", "colsep", "header", "trim", "eof", "no-run-if-empty", "link",
+	"arg-file", "null", "delimiter", "jsonl", "colsep", "csv", "header", "trim", "eof", "no-run-if-empty", "link",
 	"max-args", "max-replace-args", "max-lines", "X", "m", "xargs", "max-chars", "replace", "quote", "plus",
 	"pipe", "block", "recend", "results", "dry-run",
 }
@@ -81,7 +81,7 @@ func (in *taskInput) exclusions() error {
 		{"null", "delimiter"}, {"max-args", "max-replace-args"}, {"X", "m"}, {"X", "xargs"}, {"m", "xargs"},
 		{"link", "pipe"}, {"pipe", "null"}, {"pipe", "delimiter"}, {"pipe", "colsep"}, {"pipe", "max-args"},
 		{"pipe", "X"}, {"pipe", "m"}, {"pipe", "xargs"}, {"pipe", "results"}, {"pipe", "trim"},
-		{"pipe", "eof"}, {"pipe", "no-run-if-empty"},
+		{"pipe", "eof"}, {"pipe", "no-run-if-empty"}, {"pipe", "csv"}, {"csv", "null"}, {"csv", "delimiter"},
 	}
 	for _, p := range pairs {
 		if c.IsSet(p[0]) && c.IsSet(p[1]) {
@@ -99,6 +99,9 @@ func (in *taskInput) exclusions() error {
 	}
 	if c.IsSet("header") && c.String("header") != ":" {
 		return fault.Errorf(fault.Usage, `--header: invalid value %q: expected ":"`, c.String("header"))
+	}
+	if c.IsSet("env") && !c.Bool("quiet") {
+		fmt.Fprintln(c.App.ErrWriter, "jobpool: --env has no effect: tasks have the environment of jobpool")
 	}
 	if c.IsSet("results") {
 		if o := in.v.output(); o.Files || o.Merged {
@@ -132,7 +135,7 @@ func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *schedul
 		}
 	}
 	o := input.Options{
-		Null: c.Bool("null"), JSON: c.Bool("jsonl"), Columns: c.String("colsep"), Base: base, Template: in.template,
+		Null: c.Bool("null"), JSON: c.Bool("jsonl"), Columns: c.String("colsep"), CSV: c.Bool("csv"), Base: base, Template: in.template,
 		Header: c.IsSet("header"), Link: c.Bool("link"), Trim: c.String("trim"), SkipBlank: c.Bool("no-run-if-empty"),
 		Mark: c.String("replace"), Quote: c.Bool("quote"), Plus: c.Bool("plus"), Shell: shell,
 	}
