@@ -69,7 +69,7 @@ test-unit: ## run the tests of the packages, with the race detector: PACKAGES=./
 	$(GOTEST) $(UNITS)
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
-	PONOS_TEST_SLURM=require $(GOTEST) $(SCRIPTFLAGS) $(TESTSCRIPTS)
+	$(if $(filter file,$(origin TESTSCRIPTS)),lib/packaging/tested --) env PONOS_TEST_SLURM=require $(GOTEST) $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
 # make and not its variable: a line with that is carried out by "make -n" too.
 SUITE ?= test
@@ -92,10 +92,11 @@ SUITES ?= test-unit test-slurm
 test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 01:58' ZONE=Europe/Berlin (needs root)
 	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' make $(SUITES)
 
-# With DAY=+40d, on that day.
+# What passes whole is noted for "make release". With DAY=+40d, on that day.
 RELEASE ?= trixie
 test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE=trixie, bullseye, sid (needs root)
-	testscripts/debian/run $(RELEASE) $(if $(DAY),testscripts/calendar/run '$(DAY)') env PONOS_TEST_SLURM=require \
+	$(if $(filter filefile,$(origin SLURMTESTS)$(origin SLURMSUITES)),lib/packaging/tested testscripts/debian/run $(RELEASE) --) \
+		testscripts/debian/run $(RELEASE) $(if $(DAY),testscripts/calendar/run '$(DAY)') env PONOS_TEST_SLURM=require \
 		$(GOTEST) $(SCRIPTFLAGS) -run $(SLURMTESTS) $(addprefix ./testscripts/,$(SLURMSUITES))
 
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities

@@ -96,7 +96,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	}
 	w.record = &record{dir: w.dir}
 	w.installPrograms()
-	for _, name := range []string{"spool", "a", "b", "c"} {
+	for _, name := range []string{"spool", "a", "b", "c", "d"} {
 		w.mounts = append(w.mounts, w.mount(name))
 	}
 	w.startCluster()

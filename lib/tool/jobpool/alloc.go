@@ -447,7 +447,7 @@ func (w *work) count(source input.Tasks, policy *scheduler.Policy, history *jour
 			return err
 		case state == journal.OK:
 			w.done++
-		case state == journal.Ended && !policy.RetryFailed:
+		case (state == journal.Failed || state == journal.Cancelled) && !policy.RetryFailed:
 			w.failed++
 		case t.Extra == nil || len(t.Extra.After) == 0:
 			w.ready++
