@@ -79,6 +79,8 @@ type Report struct {
 	// What the command used, where the job has measured it; 0: unknown.
 	CPU    time.Duration
 	Memory int64 // bytes, the maximum
+	// Kept is the directory of what the task has written to its working directory; "": there is none.
+	Kept string
 }
 
 // Parent is a task whose artifacts another one reads.
@@ -155,7 +157,8 @@ type Task struct {
 	Env         map[string]string // holds tokens: never to be printed
 	RequiresGPU bool
 	Request     Request
-	Retry       string // rules of lib/task/need; "" are those of the configuration
+	Retry       string   // rules of lib/task/need; "" are those of the configuration
+	Keep        []string // patterns of files that are kept, see lib/agent/code/kept; none: all
 	Parents     []Parent
 	Files       []File
 	TTL         time.Duration // longest run time; 0: no limit

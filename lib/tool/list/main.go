@@ -46,7 +46,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			&cli.BoolFlag{Name: "long", Aliases: []string{"l"}, Usage: "print full ids and all times"},
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "refresh every 2 s, until Ctrl-C"},
 			&cli.StringFlag{Name: "table", Usage: "write parameters, states, times and exit codes to `FILE` (TSV)"},
-			&cli.StringFlag{Name: "artifacts", Usage: "create links in `DIR` to the artifacts of the tasks, by name"},
+			&cli.BoolFlag{Name: "files", Usage: "print the paths of the artifacts and kept files of the tasks"},
+			&cli.StringFlag{Name: "artifacts", Usage: "create links in `DIR` to the artifacts and kept files of the tasks, by name"},
 			app.JSONFlag(),
 		),
 		Action: func(c *cli.Context) error { return list(c, stdout, stderr) },
@@ -62,7 +63,7 @@ type listing struct {
 }
 
 // forms cannot be combined.
-var forms = []string{"ids", "names", "groups", "long", "table", "artifacts", "json"}
+var forms = []string{"ids", "names", "groups", "long", "table", "files", "artifacts", "json"}
 
 // check returns an error for options that cannot be combined.
 func check(isSet func(name string) bool) error {
@@ -159,6 +160,8 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		err = l.json(out, found)
 	case c.IsSet("table"):
 		err = l.table(c.String("table"), out, found)
+	case c.Bool("files"):
+		err = l.files(out, found)
 	case c.IsSet("artifacts"):
 		err = l.artifacts(c.String("artifacts"), out, found)
 	case c.Bool("long"):

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
+	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
@@ -72,6 +73,7 @@ func flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start after `TASK`, with its artifacts; repeatable"},
 		&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`, one NAME=VALUE per line"},
 		&cli.StringSliceFlag{Name: "file", Aliases: []string{"f"}, Usage: "give `FILE` to the task; repeatable"},
+		&cli.StringSliceFlag{Name: "keep", Usage: "of the files that the task writes, keep those that match `PATTERN`; none: no file (all); repeatable"},
 		&cli.StringFlag{Name: "process", Usage: "group the task's artifacts under `ID`"},
 		&cli.BoolFlag{Name: "wait", Usage: "follow the log, and exit with the task's status"},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line for each task"},
@@ -274,6 +276,12 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 			return e, err
 		}
 		e.Files = append(e.Files, f)
+	}
+	for _, pattern := range c.StringSlice("keep") {
+		if err := kept.CheckPattern(pattern); err != nil {
+			return e, fault.Wrap(fault.Usage, &flagError{"--keep", err})
+		}
+		e.Keep = append(e.Keep, pattern)
 	}
 	return e, requested(c, &e, sweep)
 }

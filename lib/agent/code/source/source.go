@@ -24,6 +24,7 @@ import (
 	"github.com/mitchellh/go-homedir"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -258,12 +259,6 @@ func commitOf(out, revision string) string {
 	return ""
 }
 
-// left out of a directory's snapshot: what git, Python and editors leave behind.
-var leftOut = map[string]bool{
-	".git": true, "__pycache__": true, ".venv": true, "venv": true, ".mypy_cache": true, ".pytest_cache": true,
-	"node_modules": true,
-}
-
 // directory is the absolute path of a directory, without links.
 func directory(dir string) (string, error) {
 	info, err := os.Stat(dir)
@@ -296,7 +291,7 @@ func packDirectory(t *tar.Writer, dir string) error {
 		if err != nil || name == dir {
 			return err
 		}
-		if leftOut[d.Name()] {
+		if kept.Passing[d.Name()] {
 			if d.IsDir() {
 				return fs.SkipDir
 			}

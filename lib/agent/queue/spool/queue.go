@@ -296,7 +296,7 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
 		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Image: e.Image, ImageOnly: e.Image != "",
-		Request: e.Request, Retry: e.Retry,
+		Request: e.Request, Retry: e.Retry, Keep: e.Keep,
 	}
 	for _, f := range e.Files {
 		f.Version = version(f)
