@@ -9,6 +9,7 @@ complete -c ponos-list -l name -s n -x -a '(__fish_complete_list , "ponos-task w
 complete -c ponos-list -l since -x -d 'only tasks submitted in the last DURATION, or since a date'
 complete -c ponos-list -l until -x -d 'only tasks submitted more than DURATION ago, or before a date'
 complete -c ponos-list -l last -x -d 'only the last N tasks that match'
+complete -c ponos-list -l all -d 'show all rows, not only the first 40'
 complete -c ponos-list -l attempts -d 'also list earlier attempts of retried tasks'
 complete -c ponos-list -l ids -d 'print only ids, one per line'
 complete -c ponos-list -l names -d 'print only names, each once'

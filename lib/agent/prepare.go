@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 		}
 		return s, err
 	}
-	command, err := commandOf(t, env.Source)
+	command, err := commandOf(t, cmp.Or(env.Source, env.Place))
 	if err != nil {
 		return s, &taskError{err}
 	}

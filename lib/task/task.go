@@ -106,6 +106,8 @@ type Source struct {
 	// Directory is the path of the directory whose contents the source had when it was made; "": that of none, as of
 	// a revision that was named.
 	Directory string `json:"directory,omitempty"`
+	// InPlace says that the task runs in Directory itself: nothing is copied.
+	InPlace bool `json:"in_place,omitempty"`
 	// Patch is the path of the changes that Archive has beyond Revision: a record for people, which
 	// is never applied.
 	Patch string `json:"patch,omitempty"`
@@ -113,6 +115,9 @@ type Source struct {
 
 // Same reports whether two sources have the same code.
 func (s Source) Same(other Source) bool {
+	if s.InPlace || other.InPlace {
+		return s == other
+	}
 	return s.Repository == other.Repository && s.Revision == other.Revision && s.Archive == other.Archive
 }
 

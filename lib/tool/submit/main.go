@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return app.Tool{
 		Name:      name,
 		Usage:     Usage,
-		ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]]",
+		ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]] | JOB.sh [ARG...]",
 		StopAtArg: true,
 		Description: "Submits a command as a task to a spool, a directory from which the agent takes\n" +
 			"tasks. Prints the id of the task. The agent must run: see ponos(7).",
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
 		Flags:   flags(),
 		Unknown: instead,
-		Action:  func(c *cli.Context) error { return notSbatch(args, submit(c, stdin, stdout, stderr)) },
+		Action:  func(c *cli.Context) error { return notSbatch(args, submit(c, args, stdin, stdout, stderr)) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
@@ -67,6 +67,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
 		&cli.BoolFlag{Name: "dirty", Usage: "include uncommitted changes"},
 		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
+		&cli.BoolFlag{Name: "in-place", Usage: "run in the directory itself, --directory or the current one, as sbatch does"},
 		&cli.StringFlag{Name: "image", Aliases: []string{"i"}, Usage: "run in the Docker image `IMAGE`, which needs mode vast"},
 		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
 		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
@@ -80,9 +81,9 @@ func flags() []cli.Flag {
 	}, requestFlags()...)
 }
 
-func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if c.Bool("wait") && c.IsSet("group") && !c.Args().Present() &&
-		!c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("image") {
+		!c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("in-place") && !c.IsSet("image") {
 		return waitForGroup(c, stderr)
 	}
 	lists, words, err := combinations(c.Args().Slice())
@@ -93,6 +94,21 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	script, err := jobScript(c, args, words)
+	if err != nil {
+		return err
+	}
+	if script != nil {
+		if words = script.words; script.array != nil {
+			if table != nil {
+				return fault.Errorf(fault.Usage, "--each and the --array of %s cannot be combined", task.Clean(script.name))
+			}
+			table = script.array
+		}
+		if note := script.note(); note != "" {
+			fmt.Fprintf(stderr, "%s: %s\n", name, note)
+		}
+	}
 	s, err := openSpool(c, stderr)
 	if err != nil {
 		return err
@@ -101,7 +117,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := mistakes(c, words, table != nil, stderr); err != nil {
+	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
 		return err
 	}
 	all := []spool.Entry{e}
@@ -111,7 +127,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		}
 	}
 	// Last, as it may take a while: all else is right.
-	code, uncommitted, err := source.Named(c.String, c.Bool("dirty")).Make(c.Context, s)
+	code, uncommitted, err := wanted(c).Make(c.Context, s)
 	if err != nil {
 		return err
 	}
@@ -151,6 +167,15 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", shell.Quote(s.Dir), batch.IDs[0])
 	}
 	return w.wait(c.Context, stdout)
+}
+
+// wanted is the code that the command line names.
+func wanted(c *cli.Context) source.Wanted {
+	w := source.Named(c.String, c.Bool("dirty"))
+	if w.InPlace = c.Bool("in-place"); w.InPlace && w.Directory == "" {
+		w.Directory = "."
+	}
+	return w
 }
 
 // add puts tasks into the spool.
@@ -242,7 +267,7 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 	if e.Image, err = image(c); err != nil {
 		return e, err
 	}
-	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" && e.Image == "" {
+	if len(e.Command) == 0 && wanted(c) == (source.Wanted{}) && e.Image == "" {
 		return e, fault.Hint(
 			fault.Errorf(fault.Usage, "no command to run"),
 			`give a command after "--", a --repository with a .arkindex.yml, or an --image`)
@@ -253,7 +278,7 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 	switch {
 	case e.Worker != "" && len(e.Command) > 0:
 		return e, fault.Errorf(fault.Usage, "--worker cannot be combined with a command: it names one of the repository's")
-	case e.Worker != "" && c.String("repository") == "" && c.String("directory") == "":
+	case e.Worker != "" && wanted(c) == (source.Wanted{}):
 		return e, fault.Errorf(fault.Usage, "--worker needs --repository or --directory")
 	}
 	if e.Slug == "" {
@@ -375,7 +400,7 @@ func image(c *cli.Context) (string, error) {
 		return "", fault.Errorf(fault.Usage,
 			"--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
 	}
-	for _, other := range []string{"repository", "revision", "dirty", "directory", "worker", "file"} {
+	for _, other := range []string{"repository", "revision", "dirty", "directory", "in-place", "worker", "file"} {
 		if c.IsSet(other) {
 			return "", fault.Errorf(fault.Usage, "--image cannot be combined with --%s: an image is run unchanged", other)
 		}

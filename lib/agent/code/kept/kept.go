@@ -116,7 +116,7 @@ func (w *walk) directory(work, name string) error {
 			if err := w.directory(work, inner); err != nil {
 				return err
 			}
-		case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink, !w.matches(inner):
+		case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink, len(w.patterns) > 0 && !Matches(w.patterns, inner):
 		default:
 			same, err := w.same(filepath.Join(work, inner), inner, info)
 			if err != nil {
@@ -130,15 +130,12 @@ func (w *walk) directory(work, name string) error {
 	return nil
 }
 
-// matches reports whether the patterns select a file.
-func (w *walk) matches(name string) bool {
-	if len(w.patterns) == 0 {
-		return true
-	}
+// Matches reports whether one of some patterns is that of a path, of a directory that it is in, or of the name of one of these.
+func Matches(patterns []string, name string) bool {
 	for ; name != "."; name = path.Dir(name) {
-		for _, pattern := range w.patterns {
+		for _, pattern := range patterns {
 			whole, _ := path.Match(path.Clean(pattern), name) // it was checked
-			base, _ := path.Match(pattern, path.Base(name))
+			base, _ := path.Match(path.Clean(pattern), path.Base(name))
 			if whole || base {
 				return true
 			}
