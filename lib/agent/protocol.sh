@@ -1,6 +1,9 @@
 run=$dir/run.$job.$restart
 read -r node </proc/sys/kernel/hostname
 
+# Slurm makes the file of the output with the umask of the user.
+if [ -f /dev/fd/1 ]; then chmod go-rwx /dev/fd/1; fi
+
 # Slurm sends SIGTERM to the command as well, which may take its time to end.
 asked=
 trap 'asked=1' TERM

@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return app.Tool{
 		Name:      name,
 		Usage:     Usage,
-		ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]] | JOB.sh [ARG...]",
+		ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]]",
 		StopAtArg: true,
 		Description: "Submits a command as a task to a spool, a directory from which the agent takes\n" +
 			"tasks. Prints the id of the task. The agent must run: see ponos(7).",
