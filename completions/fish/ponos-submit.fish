@@ -6,6 +6,7 @@ complete -c ponos-submit -l spool -s s -x -a '(__fish_complete_directories)' -d 
 complete -c ponos-submit -l each -r -F -d 'submit a task for each row of FILE: TSV, CSV or JSON lines'
 complete -c ponos-submit -l name -l slug -s n -x -d 'call the task NAME, which may have placeholders (the command\'s name)'
 complete -c ponos-submit -l group -x -a '(__fish_complete_list , "ponos-task words groups 2>/dev/null")' -d 'put the tasks into the group GROUP'
+complete -c ponos-submit -l at-most -x -d 'run at most N tasks of the group at a time'
 complete -c ponos-submit -l key -x -d 'submit only what was not submitted with KEY before'
 complete -c ponos-submit -l repository -s r -x -a '(__fish_complete_directories)' -d 'run code of the git repository URL (or path)'
 complete -c ponos-submit -l revision -x -d 'check out REV: a commit, tag or branch (HEAD)'

@@ -145,8 +145,8 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 			err = c.Set("name", name+"-{"+index+"}")
 		}
 	}
-	if limit != "" {
-		return nil, fmt.Errorf("a task cannot have the limit %%%s of --array: submit it without, or with sbatch", limit)
+	if limit != "" && err == nil {
+		err = set("at-most", limit)
 	}
 	return variables, err
 }

@@ -62,6 +62,7 @@ func flags() []cli.Flag {
 			Usage: "call the task `NAME`, which may have placeholders (the command's name)",
 		},
 		&cli.StringFlag{Name: "group", Usage: "put the tasks into the group `GROUP`"},
+		&cli.IntFlag{Name: "at-most", Usage: "run at most `N` tasks of the group at a time"},
 		&cli.StringFlag{Name: "key", Usage: "submit only what was not submitted with `KEY` before"},
 		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
 		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
@@ -301,6 +302,12 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 			return e, err
 		}
 		e.Files = append(e.Files, f)
+	}
+	if e.AtMost = c.Int("at-most"); c.IsSet("at-most") && e.AtMost < 1 {
+		return e, fault.Errorf(fault.Usage, "--at-most must be at least 1, not %d", e.AtMost)
+	}
+	if e.AtMost > 0 && e.Group == "" && !sweep {
+		return e, fault.Errorf(fault.Usage, "--at-most needs --group, or a sweep")
 	}
 	for _, pattern := range c.StringSlice("keep") {
 		if err := kept.CheckPattern(pattern); err != nil {

@@ -45,6 +45,7 @@ type Entry struct {
 	Attempts    []task.Attempt    `json:"attempts,omitempty"` // those before the last one
 	After       []task.ID         `json:"after,omitempty"`
 	Files       []task.File       `json:"files,omitempty"`     // URLs are file://
+	AtMost      int               `json:"at_most,omitempty"`   // so many of the group are taken by agents at a time; 0: any
 	Keep        []string          `json:"keep,omitempty"`      // patterns of lib/agent/code/kept
 	Kept        string            `json:"kept,omitempty"`      // directory of what was kept
 	RetryOf     task.ID           `json:"retry_of,omitempty"`  // the task that this one does again
@@ -171,6 +172,9 @@ func ParseEntry(b []byte) (Entry, error) {
 	}
 	if _, err := need.ParseRules(e.Retry); err != nil {
 		return Entry{}, fmt.Errorf("retry: %w", err)
+	}
+	if e.AtMost < 0 || e.AtMost > 0 && e.Group == "" {
+		return Entry{}, errors.New("at_most: expected a positive number of tasks of a group")
 	}
 	for _, pattern := range e.Keep {
 		if err := kept.CheckPattern(pattern); err != nil {
