@@ -92,7 +92,7 @@ func (n *Planner) JobFor(
 		Label: "this job", Name: options.Value("job-name"), User: user, Account: account, QOS: qos,
 		Partition: p.Name, Submit: n.Now.Unix(), Accrue: n.Now.Unix(), Nodes: int(max(1, asked.Nodes)),
 		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
-		Features: options.Value("constraint"), Licenses: asked.Licenses, Tasks: 1, Throttle: -1,
+		Features: options.Value("constraint"), Licenses: asked.Licenses, Tasks: 1,
 	}
 	if !n.MemoryCounts() {
 		job.Need.MemMB = 0

@@ -236,6 +236,15 @@ func Sibling(name string) ([]string, error) {
 	return []string{path}, err
 }
 
+// Self is how this program is run again as the tool that it is now.
+func Self(tool string) ([]string, error) {
+	self, err := os.Executable()
+	if AllTools {
+		return []string{self, tool}, err
+	}
+	return []string{self}, err
+}
+
 // tail keeps the last maxStderr bytes written to it.
 type tail struct{ b []byte }
 

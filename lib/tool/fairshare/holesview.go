@@ -28,7 +28,6 @@ type holesView struct {
 	ahead             time.Duration
 	shortest, margin  time.Duration
 	onlyNow, onlyList bool
-	svg               string
 
 	at     time.Time
 	until  int64
@@ -51,7 +50,7 @@ type offer struct {
 }
 
 func newHolesView(a *planner.Asker, c *cli.Context) (*holesView, error) {
-	v := &holesView{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list"), svg: c.String("svg")}
+	v := &holesView{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list")}
 	for name, into := range map[string]*time.Duration{"span": &v.ahead, "shortest": &v.shortest, "margin": &v.margin} {
 		value := c.String(name)
 		if value == "" {
@@ -181,7 +180,7 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 	}
 	j := forecast.Job{
 		User: v.me, Account: account, Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.GPUType(p, o.Nodes),
-		Limit: forecast.Forever, Throttle: -1, Submit: v.at.Unix(),
+		Limit: forecast.Forever, Submit: v.at.Unix(),
 	}
 	if o.minutes != forecast.Forever {
 		j.Limit = o.minutes * 60
@@ -477,13 +476,6 @@ func (v *holesView) metrics() []metric {
 			metric{"fairshare_jobs_unplanned", "Jobs in line without a planned start.", labels, float64(v.plan.Unplanned(p.Name))})
 	}
 	return all
-}
-
-func (v *holesView) finish() error {
-	if v.svg == "" {
-		return nil
-	}
-	return writeSVG(v.svg, v.drawing())
 }
 
 func (v *holesView) clusterName() string { return v.plan.Config.Get("ClusterName") }

@@ -71,7 +71,9 @@ type answer struct {
 }
 
 // ownOptions are those of fairshare that stand among sbatch's.
-var ownOptions = []sbatch.Definition{{Name: "json"}, {Name: "help-all"}, {Name: "score"}, {Name: "replay", Form: sbatch.Text}}
+var ownOptions = []sbatch.Definition{
+	{Name: "json"}, {Name: "help-all"}, {Name: "score"}, {Name: "replay", Form: sbatch.Text}, {Name: "budget", Form: sbatch.Text},
+}
 
 // commandLine reads fairshare's own options and sbatch's.
 func commandLine(args []string) (options sbatch.Options, command []string, err error) {

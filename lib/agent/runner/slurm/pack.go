@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
@@ -246,7 +247,7 @@ func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err e
 		return job, false, err
 	}
 	job = runner.Job{Task: s.Task, ID: t.Job(), State: task.Pending, Submitted: t.At, Adopted: true}
-	owner, err := runner.ReadOwner(s.Dir, s.Attempt)
+	owner, err := record.ReadOwner(s.Dir, s.Attempt)
 	if err != nil || owner != "" {
 		job.ID = owner
 		return job, err == nil && pack.IsJob(owner) && !slices.Contains(s.Before, owner), err
