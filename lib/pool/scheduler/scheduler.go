@@ -70,7 +70,6 @@ func Run(ctx context.Context, c Config) *Result {
 	past := s.past()
 	s.noteLease(clock.Now().Add(seconds(c.Setup.Lease)))
 	policy := c.Policy.Policy
-	policy.AwaitOrphans = c.ResumeByText
 	policy.ReleaseIdle = c.Release != nil
 	cfg := core.Config{
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
