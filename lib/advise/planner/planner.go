@@ -23,7 +23,8 @@ type Planner struct {
 	Plan  *forecast.Plan
 	rows  map[rowKey]int // of the world
 
-	access *admission.Cluster // who may use what
+	access  *admission.Cluster // who may use what
+	charges *admission.Cluster // by which association a user's jobs are charged
 }
 
 type rowKey struct {

@@ -81,9 +81,13 @@ type forecaster struct {
 }
 
 // newForecaster asks a cluster for what a plan needs.
-func newForecaster(ctx context.Context, run command.Runner, host, dir string) *forecaster {
+func newForecaster(ctx context.Context, run command.Runner, host, dir, cluster string) *forecaster {
 	f := &forecaster{ask: planner.New()}
 	f.ask.Client = slurm.Client{Run: launcher.Runner(host, run), Dir: dir, Odd: f.ask.Doubts.Add}
+	if cluster != "" {
+		f.err = errors.New("plans are made of the cluster of this host only")
+		return f
+	}
 	if host != "" {
 		f.err = errors.New("the cluster is on another host, where the user may have another name")
 		return f
@@ -191,7 +195,7 @@ func (s *session) first(
 		asked bool // Slurm has accepted it
 	}
 	outcomes := make([]outcome, len(answers))
-	clusters := map[[2]string]*forecaster{}
+	clusters := map[[3]string]*forecaster{}
 	for i, a := range answers {
 		if err := override(c, &a.Options); err != nil {
 			return nil, nil, false, err
@@ -201,9 +205,10 @@ func (s *session) first(
 			outcomes[i] = outcome{start: &estimate{at: now, now: now}, asked: true}
 			continue
 		}
-		at := [2]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path}
+		name, _ := a.Options.Get("clusters")
+		at := [3]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path, name}
 		if clusters[at] == nil {
-			if clusters[at] = newForecaster(c.Context, s.slurm, at[0], at[1]); clusters[at].err != nil && boolean(c, "verbose") {
+			if clusters[at] = newForecaster(c.Context, s.slurm, at[0], at[1], name); clusters[at].err != nil && boolean(c, "verbose") {
 				s.note(c, "warning: starts are those of sbatch --test-only: %v", clusters[at].err)
 			}
 			for _, doubt := range clusters[at].ask.Doubts.Warnings() {
