@@ -64,7 +64,8 @@ func Run(ctx context.Context, c Config) *Result {
 	}
 	host, _ := os.Hostname()
 	s.Journal.Add(&journal.Record{
-		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Format: journal.Format, Host: host, PID: os.Getpid(),
+		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Format: journal.Format, Host: host,
+		PID: os.Getpid(),
 		Retry: c.RetryFailed, Call: c.Call,
 	})
 	past := s.past()
