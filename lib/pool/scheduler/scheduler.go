@@ -65,7 +65,7 @@ func Run(ctx context.Context, c Config) *Result {
 	host, _ := os.Hostname()
 	s.Journal.Add(&journal.Record{
 		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Format: journal.Format, Host: host,
-		PID: os.Getpid(),
+		PID:   os.Getpid(),
 		Retry: c.RetryFailed, Call: c.Call,
 	})
 	past := s.past()
