@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
@@ -142,7 +143,7 @@ func TestExec(t *testing.T) {
 			command: []string{"sh", "-c", count + `rm "$DIR"/run.* "$DIR"/owner.*`}, runs: 1, want: Run{Begun: true, Ended: true, Closed: true},
 		},
 		"has an interpreter no more": {
-			command: []string{"./script"}, before: func(p *place) { _ = os.WriteFile(filepath.Join(p.source, "script"), []byte(count+"exit 4\n"), 0o700) },
+			command: []string{"./script"}, before: func(p *place) { executable.Write(p.t, filepath.Join(p.source, "script"), count+"exit 4\n") },
 			code: 4, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 4},
 		},
 	} {
