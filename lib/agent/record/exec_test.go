@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
@@ -21,7 +23,11 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	restart, _ := strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
-	code, err := Exec(Task{
+	ctx, end := context.WithCancelCause(context.Background())
+	if os.Getenv("RECORD_ASKED") != "" {
+		end(app.Interrupted{Signal: syscall.SIGTERM})
+	}
+	code, err := Exec(ctx, Task{
 		ID: "a", Dir: dir, Job: os.Getenv("SLURM_JOB_ID"), Restart: restart, Attempt: 1, Source: os.Getenv("RECORD_SOURCE"),
 	}, os.Stderr)
 	if err != nil {
@@ -141,8 +147,10 @@ func TestExec(t *testing.T) {
 		"removes its record": {
 			command: []string{"sh", "-c", count + `rm "$DIR"/run.* "$DIR"/owner.*`}, runs: 1, want: Run{Begun: true, Ended: true, Closed: true},
 		},
-		"has an interpreter no more": {
-			command: []string{"./script"}, before: func(p *place) { _ = os.WriteFile(filepath.Join(p.source, "script"), []byte(count+"exit 4\n"), 0o700) },
+		"names no interpreter": {
+			command: []string{"./script"}, before: func(p *place) {
+				_ = os.WriteFile(filepath.Join(p.source, "script"), []byte(count+"[[ a = a ]] && exit 4\n"), 0o700)
+			},
 			code: 4, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 4},
 		},
 	} {
@@ -191,6 +199,15 @@ func TestExecAgain(t *testing.T) {
 		if state, _ := b.Process.Wait(); state.ExitCode() != 7 || q.runs() != 1 {
 			t.Errorf("restart %d: exit %d, %d runs, %q", restart, state.ExitCode(), q.runs(), second.String())
 		}
+	}
+}
+
+// A request that comes before the program listens is not lost: the command does not begin.
+func TestExecIsAskedBefore(t *testing.T) {
+	t.Setenv("RECORD_ASKED", "1")
+	p := newPlace(t, "sh", "-c", count)
+	if code, out := p.run("5", 0); code != terminated || p.runs() != 0 || p.journal("5") != (Run{}) {
+		t.Errorf("exit %d, %d runs, %q, journal %+v", code, p.runs(), out, p.journal("5"))
 	}
 }
 
