@@ -57,6 +57,8 @@ type Agent struct {
 	// Places limits, by its capacity, how many tasks are prepared and submitted at the same time;
 	// nil: no limit. Tasks that wait to be submitted with others occupy no place.
 	Places chan struct{}
+	// KeepSize limits, in bytes, what is kept of the working directory of a task; 0: nothing is.
+	KeepSize int64
 	// Patience is how long a turn waits for uploads; 0: 5 seconds.
 	Patience time.Duration
 
@@ -131,23 +133,27 @@ func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Re
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return err
 	}
-	// What has filled the disk may be in the working directory, which is removed in the end.
-	if _, statErr := os.Lstat(d.file(workDir)); statErr != nil || remove.All(d.file(workDir)) != nil {
+	files := a.Transfers.Kept(process, d.id)
+	if _, statErr := os.Lstat(files); r.State == task.Completed || process == noArtifacts || statErr != nil || remove.All(files) != nil {
 		return err
 	}
+	r.Reason = joinReasons(r.Reason, fullDisk)
 	return a.publishOnce(ctx, d, process, r)
 }
 
 // publishOnce is publishEnd without the retry after a full disk.
 func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.Report) error {
-	// Artifacts first: their failures belong in the log, and a final state lets child tasks start.
+	known, readErr := d.Read()
+	// Files first: their failures belong in the log, and a final state lets child tasks start.
 	if process != noArtifacts {
-		tell := func(format string, args ...any) { a.tellOnce(d, fmt.Sprintf(format, args...)) }
+		if err := a.keepFiles(d, &known, process, &r); err != nil {
+			return err
+		}
+		tell := func(format string, args ...any) { a.tellOnce(d, "ERROR", fmt.Sprintf(format, args...)) }
 		if err := a.publishArtifacts(ctx, d, process, tell); err != nil {
 			return err
 		}
 	}
-	known, readErr := d.Read()
 	if readErr == nil {
 		r.Job = known.Job
 		r.Began, r.Ended = times(d, known)
@@ -277,9 +283,9 @@ func (a *Agent) putLog(ctx context.Context, d Dir) error {
 }
 
 // tellOnce adds a line to the end of a task's log, unless it is there from an earlier attempt.
-func (a *Agent) tellOnce(d Dir, message string) {
+func (a *Agent) tellOnce(d Dir, level, message string) {
 	message = strings.ReplaceAll(message, "\n", " ")
-	if tail, err := readTail(d); err == nil && a.said(tail, false, line{"ERROR", message}) {
+	if tail, err := readTail(d); err == nil && a.said(tail, false, line{level, message}) {
 		return
 	}
 	log, err := a.openLog(d, tailFile)
@@ -287,5 +293,5 @@ func (a *Agent) tellOnce(d Dir, message string) {
 		return
 	}
 	defer log.Close()
-	log.Say("ERROR", "%s", message)
+	log.Say(level, "%s", message)
 }

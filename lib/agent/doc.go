@@ -15,6 +15,7 @@
 //	assembly            an agent put together: queue, runner, state, logs, guard, daemon job
 //	code/archive        .tar.gz and .tar.zst, unpacked within a directory
 //	code/environment    checkouts and virtual environments, prepared once and shared
+//	code/kept           what a task has written to its working directory
 //	code/source         the source of a task, made of a directory or a repository as it is
 //	code/transfer       artifacts in both directions, models and data sets
 //	config              ponos.yaml: one struct, strict decoding, every problem at once

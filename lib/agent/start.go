@@ -130,6 +130,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return task.Outcome{}, err
 	}
 
+	record.Code = script.Env.Source
+
 	// From here on, a job may exist.
 	again := !record.Intent.IsZero()
 	if a.Hopeless != nil && !again && record.needs().Own() {
@@ -297,7 +299,7 @@ func (a *Agent) requestOf(t task.Task) task.Request {
 // describe records the name and needs of a task.
 func (a *Agent) describe(r *Record, t task.Task) {
 	r.Slug, r.Process, r.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
-	r.Request, r.Rules = a.requestOf(t), t.Retry
+	r.Request, r.Rules, r.Keep = a.requestOf(t), t.Retry, t.Keep
 	if r.Rules == "" {
 		r.Rules = a.Retry
 	}
