@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
@@ -150,7 +151,7 @@ func TestExec(t *testing.T) {
 		},
 		"names no interpreter": {
 			command: []string{"./script"}, before: func(p *place) {
-				_ = os.WriteFile(filepath.Join(p.source, "script"), []byte(count+"[[ a = a ]] && exit 4\n"), 0o700)
+				executable.Write(p.t, filepath.Join(p.source, "script"), count+"[[ a = a ]] && exit 4\n")
 			},
 			code: 4, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 4},
 		},
