@@ -192,7 +192,7 @@ func Problems(all []*Surveyed, path string) []file.Problem {
 		}
 		at := s.Launcher.Entry.Pos
 		if s.Mixed {
-			d.warn(at, "", "%s: Slurm describes them like others, which were found to have other GPUs", whose)
+			d.warn(at, "", "%s: others with the same description in Slurm were found to have other GPUs", whose)
 		}
 		for _, g := range s.GPUs {
 			what := fmt.Sprintf("%s: %d x %s", whose, g.Count, strings.TrimSpace(firstOf(g.Is, g.Type, "GPU")))
