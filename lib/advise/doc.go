@@ -11,6 +11,7 @@
 // # Packages
 //
 //	admission           a model of Slurm's limits: yes, no and whose rule, or unknown; pure
+//	diagnosis           why a pending job waits: cause, proof, start, one action; pure
 //	forecast            a replay of Slurm's scheduling: who starts when, what keeps others back, holes; pure
 //	gpu                 the catalogue of GPUs: names, memory, compute capability
 //	launcher            the search of a launcher for a request, and the verdict on options beforehand
@@ -42,6 +43,8 @@
 //	A forecast comes with how often it was right
 //	    lib/advise/forecast/history_test.go:TestScore
 //	    testscripts/fairshare/cluster/cluster_test.go:TestSlurm
+//	A diagnosis names what keeps the job back, never only where it is never, and an action that helps
+//	    testscripts/fairshare/cluster/reasons_test.go:TestReasonsOfSlurm
 //	A Slurm that does not answer refuses nothing
 //	    lib/advise/launcher/verdict_test.go:TestNoVerdict
 //	No file makes a reader take memory or time without a bound

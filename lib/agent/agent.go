@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -56,6 +57,8 @@ type Agent struct {
 	// Places limits, by its capacity, how many tasks are prepared and submitted at the same time;
 	// nil: no limit. Tasks that wait to be submitted with others occupy no place.
 	Places chan struct{}
+	// KeepSize limits, in bytes, what is kept of the working directory of a task; 0: nothing is.
+	KeepSize int64
 	// Patience is how long a turn waits for uploads; 0: 5 seconds.
 	Patience time.Duration
 
@@ -130,27 +133,31 @@ func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Re
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return err
 	}
-	// What has filled the disk may be in the working directory, which is removed in the end.
-	if _, statErr := os.Lstat(d.file(workDir)); statErr != nil || remove.All(d.file(workDir)) != nil {
+	files := a.Transfers.Kept(process, d.id)
+	if _, statErr := os.Lstat(files); r.State == task.Completed || process == noArtifacts || statErr != nil || remove.All(files) != nil {
 		return err
 	}
+	r.Reason = joinReasons(r.Reason, fullDisk)
 	return a.publishOnce(ctx, d, process, r)
 }
 
 // publishOnce is publishEnd without the retry after a full disk.
 func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.Report) error {
-	// Artifacts first: their failures belong in the log, and a final state lets child tasks start.
+	known, readErr := d.Read()
+	// Files first: their failures belong in the log, and a final state lets child tasks start.
 	if process != noArtifacts {
-		tell := func(format string, args ...any) { a.tellOnce(d, fmt.Sprintf(format, args...)) }
+		if err := a.keepFiles(d, &known, process, &r); err != nil {
+			return err
+		}
+		tell := func(format string, args ...any) { a.tellOnce(d, "ERROR", fmt.Sprintf(format, args...)) }
 		if err := a.publishArtifacts(ctx, d, process, tell); err != nil {
 			return err
 		}
 	}
-	record, readErr := d.Read()
 	if readErr == nil {
-		r.Job = record.Job
-		r.Began, r.Ended = times(d, record)
-		if run, err := runner.ReadRun(d.Path, r.Job); err == nil {
+		r.Job = known.Job
+		r.Began, r.Ended = times(d, known)
+		if run, err := record.ReadRun(d.Path, r.Job); err == nil {
 			r.CPU, r.Memory = run.Used.CPU, run.Used.Memory
 		}
 	}
@@ -165,8 +172,8 @@ func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.R
 	}
 	err := readErr
 	if err == nil {
-		record.Final, record.Ended = string(r.State), a.now()
-		err = d.Write(record)
+		known.Final, known.Ended = string(r.State), a.now()
+		err = d.Write(known)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -216,11 +223,11 @@ func (a *Agent) publishOwn(
 // times returns when a task's job began the task and when its command ended, from the modification
 // times of files that the job script creates; zero where there is no such file.
 func times(d Dir, r Record) (began, ended time.Time) {
-	if info, err := os.Lstat(d.file(runner.Owner(r.Attempt))); err == nil {
+	if info, err := os.Lstat(d.file(record.Owner(r.Attempt))); err == nil {
 		began = clock.Modified(info)
 	}
-	if run, err := runner.ReadRun(d.Path, r.Job); err == nil && run.Over() && !began.IsZero() {
-		if info, err := os.Stat(d.file(runner.Journal(r.Job, run.Restart))); err == nil && !clock.Modified(info).Before(began) {
+	if run, err := record.ReadRun(d.Path, r.Job); err == nil && run.Over() && !began.IsZero() {
+		if info, err := os.Stat(d.file(record.Journal(r.Job, run.Restart))); err == nil && !clock.Modified(info).Before(began) {
 			ended = clock.Modified(info)
 		}
 	}
@@ -276,9 +283,9 @@ func (a *Agent) putLog(ctx context.Context, d Dir) error {
 }
 
 // tellOnce adds a line to the end of a task's log, unless it is there from an earlier attempt.
-func (a *Agent) tellOnce(d Dir, message string) {
+func (a *Agent) tellOnce(d Dir, level, message string) {
 	message = strings.ReplaceAll(message, "\n", " ")
-	if tail, err := readTail(d); err == nil && a.said(tail, false, line{"ERROR", message}) {
+	if tail, err := readTail(d); err == nil && a.said(tail, false, line{level, message}) {
 		return
 	}
 	log, err := a.openLog(d, tailFile)
@@ -286,5 +293,5 @@ func (a *Agent) tellOnce(d Dir, message string) {
 		return
 	}
 	defer log.Close()
-	log.Say("ERROR", "%s", message)
+	log.Say(level, "%s", message)
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 		}
 		return s, err
 	}
-	command, err := commandOf(t, env.Source)
+	command, err := commandOf(t, cmp.Or(env.Source, env.Place))
 	if err != nil {
 		return s, &taskError{err}
 	}
@@ -177,7 +178,7 @@ func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[s
 
 // view creates the directory that PONOS_DATA names, with the layout that workers expect: current
 // and the task's id lead to its artifacts, each parent's id and slug to the artifacts of that
-// parent, and extra_files to models and data sets.
+// parent, the same with .files to what was kept of its working directory, and extra_files to models and data sets.
 func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) error {
 	view := d.file(viewDir)
 	own := a.Transfers.Artifacts(t.Process, t.ID)
@@ -200,11 +201,22 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 		if err := a.Transfers.FetchArtifacts(ctx, parent, dir, say); err != nil {
 			return lasting(err)
 		}
-		links := []string{filepath.Join(view, string(parent.ID))}
+		names := []string{filepath.Join(view, string(parent.ID))}
 		if isPlain(parent.Slug) && parent.Slug != "current" && parent.Slug != "extra_files" {
-			links = append(links, filepath.Join(view, parent.Slug))
+			names = append(names, filepath.Join(view, parent.Slug))
 		}
-		if err := link(dir, links...); err != nil {
+		if err := link(dir, names...); err != nil {
+			return err
+		}
+		// What the parent has written to its working directory is beside, if it ran with this data directory.
+		files := a.Transfers.Kept(t.Process, parent.ID)
+		if _, err := os.Stat(files); err != nil {
+			continue
+		}
+		for i := range names {
+			names[i] += ".files"
+		}
+		if err := link(files, names...); err != nil {
 			return err
 		}
 	}

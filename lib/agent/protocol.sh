@@ -1,6 +1,9 @@
 run=$dir/run.$job.$restart
 read -r node </proc/sys/kernel/hostname
 
+# Slurm makes the file of the output with the umask of the user.
+if [ -f /dev/fd/1 ]; then chmod go-rwx /dev/fd/1; fi
+
 # Slurm sends SIGTERM to the command as well, which may take its time to end.
 asked=
 trap 'asked=1' TERM
@@ -153,10 +156,14 @@ done
 if [ "${#special[@]}" != 0 ]; then command=(/usr/bin/env -- "${special[@]}" "${command[@]}"); fi
 
 # The task may write where it runs, so it gets a copy of its source. After a restart
-# that is still there, in the state in which the task has left it.
-work=$dir/work
+# that is still there, in the state in which the task has left it. Without a source, the task runs in a directory that
+# is there.
 copy() {
 	if [ -d "$work" ]; then return 0; fi
+	if [ -z "$source" ]; then
+		echo "job $job: node $node has no directory $work"
+		exit 1
+	fi
 	rm -f -- "$work"
 	if [ -d "$work.new" ]; then chmod -R u+rwx -- "$work.new"; fi
 	rm -rf -- "$work.new" && cp -R -- "$source" "$work.new" && mv -- "$work.new" "$work"

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -43,18 +44,27 @@ func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700
 
 // job returns a job script: header holds comments, which sets task, dir and job.
 func job(header, which string, env environment.Environment, attempt, tried int) []byte {
+	work := "$dir/" + workDir
+	if env.Place != "" {
+		work = shell.Quote(env.Place)
+	}
 	return []byte("#!/bin/bash\n" + header + "\n" + which +
+		"work=" + work + "\n" +
 		"source=" + shell.Quote(env.Source) + "\n" +
 		"venv=" + shell.Quote(env.Venv) + "\n" +
 		"restart=${SLURM_RESTART_COUNT:-0}\n" +
-		"owner=$dir/" + runner.Owner(attempt) + "\n" +
-		"tried=" + strconv.Itoa(tried) + "\n" + protocol)
+		"owner=$dir/" + record.Owner(attempt) + "\n" +
+		"tried=" + strconv.Itoa(tried) + "\n" +
+		// The workers of mode local and of pilots say which program they are.
+		"if [ -x \"${1:-}\" ]; then\n" +
+		"\texec \"$@\" exec --task=\"$task\" --job=\"$job\" --restart=\"$restart\" --attempt=" + strconv.Itoa(attempt) +
+		" --tried=\"$tried\" --source=\"$source\" --venv=\"$venv\" -- \"$dir\"\nfi\n" + protocol)
 }
 
 // shared returns how a task runs as an element of a job array.
 func (a *Agent) shared(s script) *runner.Shared {
 	return &runner.Shared{
-		Like: strings.Join([]string{s.Env.Source, s.Env.Venv, strconv.Itoa(s.Attempt), strconv.Itoa(s.Tried)}, "\x00"),
+		Like: strings.Join([]string{s.Env.Source, s.Env.Place, s.Env.Venv, strconv.Itoa(s.Attempt), strconv.Itoa(s.Tried)}, "\x00"),
 		Script: func(ids []task.ID) []byte {
 			words := make([]string, len(ids))
 			for i, id := range ids {

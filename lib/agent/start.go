@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
@@ -128,6 +129,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	if err != nil {
 		return task.Outcome{}, err
 	}
+
+	record.Code = script.Env.Source
 
 	// From here on, a job may exist.
 	again := !record.Intent.IsZero()
@@ -296,7 +299,7 @@ func (a *Agent) requestOf(t task.Task) task.Request {
 // describe records the name and needs of a task.
 func (a *Agent) describe(r *Record, t task.Task) {
 	r.Slug, r.Process, r.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
-	r.Request, r.Rules = a.requestOf(t), t.Retry
+	r.Request, r.Rules, r.Keep = a.requestOf(t), t.Retry, t.Keep
 	if r.Rules == "" {
 		r.Rules = a.Retry
 	}
@@ -309,20 +312,20 @@ func (r Record) needs() runner.Needs {
 
 // owned records the job that has begun a task of which there is no record: the task has removed the
 // files of its own directory, and its job script has restored the owner.
-func (a *Agent) owned(d Dir, record Record) (o task.Outcome, settled bool, err error) {
-	if !record.Intent.IsZero() {
+func (a *Agent) owned(d Dir, known Record) (o task.Outcome, settled bool, err error) {
+	if !known.Intent.IsZero() {
 		return o, false, nil
 	}
-	attempt, job, err := runner.LastOwner(d.Path)
-	if err != nil || job == "" || slices.Contains(record.Before, job) {
+	attempt, job, err := record.LastOwner(d.Path)
+	if err != nil || job == "" || slices.Contains(known.Before, job) {
 		return o, false, err
 	}
 	if err := a.sayRemoved(d, job); err != nil {
 		return o, false, err
 	}
-	record.Attempt, record.Intent, record.Runner = attempt, a.now(), a.Runner.Name()
-	record.Job, record.Submitted, record.Lost = job, a.now(), true
-	return a.outcome("adopted", record, ""), true, d.Write(record)
+	known.Attempt, known.Intent, known.Runner = attempt, a.now(), a.Runner.Name()
+	known.Job, known.Submitted, known.Lost = job, a.now(), true
+	return a.outcome("adopted", known, ""), true, d.Write(known)
 }
 
 // trace looks for the job of a task that was submitted, although this agent has no record of it: the

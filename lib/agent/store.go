@@ -175,6 +175,9 @@ type Record struct {
 	Rules      string         `json:"rules,omitempty"`
 	Changed    []string       `json:"changed,omitempty"` // options of sbatch by which this attempt differs
 	Attempts   []task.Attempt `json:"attempts,omitempty"`
+	Code       string         `json:"code,omitempty"`     // directory of which the working directory is a copy
+	Keep       []string       `json:"keep,omitempty"`     // what is kept of the working directory: see lib/agent/code/kept
+	Left       []string       `json:"left,omitempty"`     // what was not kept of it, as there was no room
 	LogFrom    int64          `json:"log_from,omitempty"` // offset at which this attempt's output begins
 	Runner     string         `json:"runner,omitempty"`
 	Intent     time.Time      `json:"intent,omitzero"` // a job may exist from this time on
@@ -308,6 +311,14 @@ func (s *Store) forgetSubmitted(id task.ID) error {
 
 // finish is Finish, with a warning about what the task has left.
 func (a *Agent) finish(id task.ID) error {
+	// Of a task that no end was published of. Otherwise that has moved the directory away.
+	if d := a.Store.Task(id); a.KeepSize > 0 {
+		if r, err := d.Read(); err == nil && r.Code != "" {
+			if err := a.keepFiles(d, &r, r.Process, new(task.Report)); err != nil {
+				return err
+			}
+		}
+	}
 	left, err := a.Store.Finish(id)
 	if left != nil && err == nil {
 		a.Log.Warn("the task has left files that cannot be removed; remove them as their owner",

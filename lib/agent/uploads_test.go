@@ -182,7 +182,7 @@ func TestWhatIsSaidOnce(t *testing.T) {
 		for _, message := range []string{"12 more are not published", "2 more are not published", "2 more", "\"a\xff\" is not published", "two\nlines"} {
 			want++
 			for range 2 {
-				a.tellOnce(d, message)
+				a.tellOnce(d, "ERROR", message)
 			}
 		}
 		for _, reason := range []string{"exit code 12", "exit code 1", ""} {

@@ -79,6 +79,8 @@ type Report struct {
 	// What the command used, where the job has measured it; 0: unknown.
 	CPU    time.Duration
 	Memory int64 // bytes, the maximum
+	// Kept is the directory of what the task has written to its working directory; "": there is none.
+	Kept string
 }
 
 // Parent is a task whose artifacts another one reads.
@@ -104,6 +106,8 @@ type Source struct {
 	// Directory is the path of the directory whose contents the source had when it was made; "": that of none, as of
 	// a revision that was named.
 	Directory string `json:"directory,omitempty"`
+	// InPlace says that the task runs in Directory itself: nothing is copied.
+	InPlace bool `json:"in_place,omitempty"`
 	// Patch is the path of the changes that Archive has beyond Revision: a record for people, which
 	// is never applied.
 	Patch string `json:"patch,omitempty"`
@@ -111,6 +115,9 @@ type Source struct {
 
 // Same reports whether two sources have the same code.
 func (s Source) Same(other Source) bool {
+	if s.InPlace || other.InPlace {
+		return s == other
+	}
 	return s.Repository == other.Repository && s.Revision == other.Revision && s.Archive == other.Archive
 }
 
@@ -155,7 +162,8 @@ type Task struct {
 	Env         map[string]string // holds tokens: never to be printed
 	RequiresGPU bool
 	Request     Request
-	Retry       string // rules of lib/task/need; "" are those of the configuration
+	Retry       string   // rules of lib/task/need; "" are those of the configuration
+	Keep        []string // patterns of files that are kept, see lib/agent/code/kept; none: all
 	Parents     []Parent
 	Files       []File
 	TTL         time.Duration // longest run time; 0: no limit

@@ -139,6 +139,7 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 		LongestTime: time.Duration(c.Slurm.Limits.Time),
 		Request:     func(t task.Task) task.Request { return requestOf(c, t) },
 		Retry:       c.Retry,
+		KeepSize:    c.KeepSize(),
 	}
 	return p, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/place"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
@@ -46,6 +47,7 @@ type Config struct {
 	Requests Requests `yaml:"requests"`
 	// SpoolRetention is how long ended tasks stay in the spool; 0: for ever.
 	SpoolRetention Duration `yaml:"spool_retention"`
+	Keep           Keep     `yaml:"keep"`
 
 	seen  map[string]bool // top-level keys of the file
 	lines map[string]int  // of all keys
@@ -60,6 +62,21 @@ func (c *Config) Where(key string) string {
 		}
 	}
 	return c.Path
+}
+
+// Keep configures what is kept of what tasks write to their working directories.
+type Keep struct {
+	MaxSize string `yaml:"max_size"` // of a task; 0: nothing is kept
+}
+
+// KeepSize returns how much is kept of what a task writes to its working directory, in bytes. Tasks of Arkindex publish
+// what they are to keep, so nothing is, unless the file says how much.
+func (c *Config) KeepSize() int64 {
+	if c.SpoolDir() == "" && !c.seen["keep"] {
+		return 0
+	}
+	size, _ := unit.Size(c.Keep.MaxSize) // it was checked
+	return size
 }
 
 // Logging configures the agent's own log.
@@ -154,6 +171,7 @@ func Default() Config {
 		Local:     Local{StopWait: Duration(30 * time.Second)},
 		Vast:      defaultVast(),
 		Retention: Duration(30 * 24 * time.Hour),
+		Keep:      Keep{MaxSize: "10GiB"},
 		Environment: Environment{
 			Python: "python3", Timeout: Duration(time.Hour), Keep: Duration(30 * 24 * time.Hour),
 		},

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
@@ -26,6 +27,7 @@ type session struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	command        []string // behind "--" of lfind run
+	slurm          *once    // what the cluster was asked
 }
 
 // set returns the context nearest to the command in which a flag was given, as
@@ -58,7 +60,8 @@ func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
 
 // loadFrom is load, with refresh without the cache.
 func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.Search, error) {
-	w := launcher.World{Refresh: refresh, Warn: func(text string) { s.note(c, "warning: %s", text) }}
+	s.slurm = newOnce(command.System)
+	w := launcher.World{Refresh: refresh, Run: s.slurm, Warn: func(text string) { s.note(c, "warning: %s", text) }}
 	path := text(c, "config")
 	f, err := w.Load(path)
 	if err != nil {

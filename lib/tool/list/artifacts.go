@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -16,7 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
-// artifacts makes a directory with a link for each task that has artifacts, by its name, and
+// artifacts makes a directory with links for each task that has artifacts or kept files, by its name, and
 // prints the links.
 func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -27,26 +29,56 @@ func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary
 		count[fileName(s.Slug)]++
 	}
 	var errs []error
-	for _, s := range found {
-		from, err := filepath.Abs(l.spool.Artifacts(s.ID))
-		if err != nil {
-			return err
-		}
-		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+	err := l.places(found, func(s spool.Summary, ending, from string) error {
 		name := fileName(s.Slug)
 		if count[name] > 1 {
 			name += "." + tasklist.Short(s.ID)
 		}
-		path := filepath.Join(dir, name)
+		path := filepath.Join(dir, name+ending)
 		if err := link(from, path); err != nil {
 			errs = append(errs, fmt.Errorf("--artifacts: %w", err))
-			continue
+			return nil
 		}
 		_, _ = out.WriteString(app.Sanitize(path) + "\n") // Flush tells
+		return nil
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// places calls do with each directory that has files of a task: that of its artifacts, and with the ending ".files" that of
+// what was kept of its working directory.
+func (l *listing) places(found []spool.Summary, do func(s spool.Summary, ending, dir string) error) error {
+	for _, s := range found {
+		dirs := map[string]string{"": l.spool.Artifacts(s.ID)}
+		if e, err := l.spool.Read(s); err == nil && s.State.Final() && e.Kept != "" {
+			dirs[".files"] = e.Kept
+		}
+		for _, ending := range slices.Sorted(maps.Keys(dirs)) {
+			dir, err := filepath.Abs(dirs[ending])
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err := do(s, ending, dir); err != nil {
+				return err
+			}
+		}
 	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// files prints the paths of the files of tasks.
+func (l *listing) files(out *bufio.Writer, found []spool.Summary) error {
+	return l.places(found, func(_ spool.Summary, _, dir string) error {
+		return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				_, _ = out.WriteString(app.Sanitize(path) + "\n") // Flush tells
+			}
+			return err
+		})
+	})
 }
 
 // link makes a symbolic link, in the place of another one but of nothing else.

@@ -101,10 +101,10 @@ func TestScreen(t *testing.T) {
 		want        string
 	}{
 		{"T a b c", "3", 6, "T a b c 3"},
-		{"T a b c", "3", 5, "T b c 3"},
+		{"T a b c", "3", 5, "T a b 3"},
 		{"T a b c", "3", 3, "T 3"},
 		{"T a b c", "3", 1, "T 3"}, // the names of the columns stay
-		{"T a b c", "", 3, "T c"},
+		{"T a b c", "", 3, "T a"},
 		{"", "", 3, ""},
 	} {
 		if got := strings.Join(screen(strings.Fields(tt.lines), strings.Fields(tt.last), tt.height), " "); got != tt.want {

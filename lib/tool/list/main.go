@@ -33,12 +33,13 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Lists the tasks of a spool, oldest first, with their states and reasons.",
+		Description: "Lists the tasks of a spool with their states and reasons: those that have not\nended first, and the newest before older ones.",
 		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\n" +
 			"ponos-list --state failed --group lr --ids | ponos-retry",
 		Brief: map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
 		Flags: app.TaskFlags(tasklist.States,
 			&cli.IntFlag{Name: "last", Usage: "only the last `N` tasks that match"},
+			&cli.BoolFlag{Name: "all", Usage: "show all rows, not only the first 40"},
 			&cli.BoolFlag{Name: "attempts", Usage: "also list earlier attempts of retried tasks"},
 			&cli.BoolFlag{Name: "ids", Usage: "print only ids, one per line"},
 			&cli.BoolFlag{Name: "names", Usage: "print only names, each once"},
@@ -46,7 +47,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			&cli.BoolFlag{Name: "long", Aliases: []string{"l"}, Usage: "print full ids and all times"},
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "refresh every 2 s, until Ctrl-C"},
 			&cli.StringFlag{Name: "table", Usage: "write parameters, states, times and exit codes to `FILE` (TSV)"},
-			&cli.StringFlag{Name: "artifacts", Usage: "create links in `DIR` to the artifacts of the tasks, by name"},
+			&cli.BoolFlag{Name: "files", Usage: "print the paths of the artifacts and kept files of the tasks"},
+			&cli.StringFlag{Name: "artifacts", Usage: "create links in `DIR` to the artifacts and kept files of the tasks, by name"},
 			app.JSONFlag(),
 		),
 		Action: func(c *cli.Context) error { return list(c, stdout, stderr) },
@@ -62,7 +64,7 @@ type listing struct {
 }
 
 // forms cannot be combined.
-var forms = []string{"ids", "names", "groups", "long", "table", "artifacts", "json"}
+var forms = []string{"ids", "names", "groups", "long", "table", "files", "artifacts", "json"}
 
 // check returns an error for options that cannot be combined.
 func check(isSet func(name string) bool) error {
@@ -120,13 +122,9 @@ func (l *listing) watch() error {
 	}
 }
 
-// screen is what fits into a height: as many of the newest lines as there is room for, below the names
-// of the columns, and the last ones.
+// screen is what fits into a height: as many of the first lines as there is room for, and the last ones.
 func screen(lines, last []string, height int) []string {
-	if room := max(1, height-len(last)-1); len(lines) > room {
-		lines = append(lines[:1:1], lines[len(lines)-room+1:]...)
-	}
-	return append(lines, last...)
+	return append(slices.Clip(lines[:min(len(lines), max(1, height-len(last)-1))]), last...)
 }
 
 // show prints what is asked for once.
@@ -159,14 +157,22 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		err = l.json(out, found)
 	case c.IsSet("table"):
 		err = l.table(c.String("table"), out, found)
+	case c.Bool("files"):
+		err = l.files(out, found)
 	case c.IsSet("artifacts"):
 		err = l.artifacts(c.String("artifacts"), out, found)
-	case c.Bool("long"):
-		err = long(found).PrintWithin(out, app.Room(l.stdout))
 	default:
-		err = short(found, all, clock.Now()).PrintWithin(out, app.Room(l.stdout))
-		if len(found) > 1 {
+		shown := l.first(found)
+		if c.Bool("long") {
+			err = long(shown).PrintWithin(out, app.Room(l.stdout))
+		} else {
+			err = short(shown, all, clock.Now()).PrintWithin(out, app.Room(l.stdout))
+		}
+		if len(found) > 1 && !c.Bool("long") {
 			summary = tasklist.CountOf(found).String() + "\n"
+		}
+		if hidden := len(found) - len(shown); hidden > 0 {
+			summary = fmt.Sprintf("%s; %d of them are not shown: --all\n", tasklist.CountOf(found), hidden)
 		}
 	}
 	if err := errors.Join(err, out.Flush()); err != nil {
@@ -174,6 +180,28 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	}
 	fmt.Fprint(stderr, summary)
 	return errors.Join(errs...)
+}
+
+// rows are how many tasks are shown, unless all are asked for.
+const rows = 40
+
+// first are the tasks that a table shows, in its order: those that have not ended, then the others, the newest first.
+func (l *listing) first(found []spool.Summary) []spool.Summary {
+	shown := slices.Clone(found)
+	slices.Reverse(shown)
+	slices.SortStableFunc(shown, func(a, b spool.Summary) int {
+		switch {
+		case a.State.Final() == b.State.Final():
+			return 0
+		case b.State.Final():
+			return -1
+		}
+		return 1
+	})
+	if c := l.c; c.Bool("all") || c.Bool("watch") || c.Int("last") > 0 || c.Args().Present() || len(shown) <= rows {
+		return shown
+	}
+	return shown[:rows]
 }
 
 // unattended is the age of a task from which its user is warned that no agent takes turns: one
@@ -217,8 +245,8 @@ func printNames(out *bufio.Writer, found []spool.Summary) error {
 // short is the table that fits into 80 columns.
 func short(found, all []spool.Summary, now time.Time) *app.Table {
 	t := &app.Table{
-		Header: []string{"TASK", "NAME", "GROUP", "STATE", "TRY", "AGE", "TIME", "REASON"}, Drop: []string{"AGE", "TRY", "TIME"},
-		Whole: []string{"TASK", "STATE"}, OneLine: true,
+		Header: []string{"TASK", "NAME", "GROUP", "STATE", "TRY", "AGE", "TIME", "REASON"}, Drop: []string{"TRY", "GROUP"},
+		Whole: []string{"TASK", "STATE", "AGE", "TIME"}, OneLine: true,
 	}
 	if !slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Group != found[0].Group }) {
 		t.Omit = append(t.Omit, "GROUP")

@@ -228,10 +228,12 @@ func writeTable(out io.Writer, parameters []string, rows []record) error {
 	return nil
 }
 
-// code is the commit of a source, the digest of its archive, or both.
+// code is the commit of a source, the digest of its archive, or both; of a task that runs in place, the directory.
 func code(s task.Source) string {
 	digest, _, _ := strings.Cut(filepath.Base(s.Archive), ".")
 	switch {
+	case s.InPlace:
+		return s.Directory
 	case s.Archive == "":
 		return s.Revision
 	case s.Revision == "":

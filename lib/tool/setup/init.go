@@ -13,6 +13,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	homedir "github.com/mitchellh/go-homedir"
+
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/command"
@@ -31,7 +33,27 @@ const (
 	slurmSection = "# Options of sbatch: for all jobs (base), for tasks without and with a GPU, and for the\n"
 )
 
-// configuration returns the example for a directory. With mode "slurm", or without a mode if
+// dataDir is where the tasks of a new configuration in a directory are, with all that they write: that directory, but for one among the
+// user's configurations, which are small and often copied, one of the same name among the user's data.
+func dataDir(dir string) string {
+	home, err := homedir.Dir()
+	if err != nil {
+		return dir
+	}
+	of := func(variable, otherwise string) string {
+		if dir := os.Getenv(variable); filepath.IsAbs(dir) {
+			return dir
+		}
+		return filepath.Join(home, otherwise)
+	}
+	name, err := filepath.Rel(of("XDG_CONFIG_HOME", ".config"), dir)
+	if err != nil || !filepath.IsLocal(name) || name == "." {
+		return dir
+	}
+	return filepath.Join(of("XDG_DATA_HOME", ".local/share"), name)
+}
+
+// configuration returns the example for a data directory. With mode "slurm", or without a mode if
 // Slurm answers, it has a partition and an account of this cluster, and about describes them.
 // A warning reports a Slurm that is installed but cannot be used.
 func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (text, about string, err error) {
@@ -103,7 +125,11 @@ func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer)
 		return fault.Errorf(fault.Usage, "--init: %w", err)
 	}
 	defer f.Close()
-	text, about, err := configuration(ctx, dir, mode, stderr)
+	data := dataDir(dir)
+	if !plain(data) {
+		return fault.Errorf(fault.Usage, "--init: the data directory %q has a character that a configuration would have to quote", data)
+	}
+	text, about, err := configuration(ctx, data, mode, stderr)
 	if err != nil {
 		_ = os.Remove(path)
 		return err
@@ -112,10 +138,10 @@ func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "%s is written. %sTo try it:\n\n"+
+	_, err = fmt.Fprintf(stdout, "%s is written. Tasks and what they write go to %s. %sTo try it:\n\n"+
 		"  export PONOS_CONFIG=%s\n"+
 		"  ponos-setup\n"+
 		"  ponos-submit --wait -- echo 'hello, world' &\n"+
-		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, about, shell.Quote(path))
+		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, data, about, shell.Quote(path))
 	return err
 }

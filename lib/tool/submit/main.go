@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
+	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
@@ -47,7 +48,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
 		Flags:   flags(),
 		Unknown: instead,
-		Action:  func(c *cli.Context) error { return notSbatch(args, submit(c, stdin, stdout, stderr)) },
+		Action:  func(c *cli.Context) error { return notSbatch(args, submit(c, args, stdin, stdout, stderr)) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
@@ -61,26 +62,29 @@ func flags() []cli.Flag {
 			Usage: "call the task `NAME`, which may have placeholders (the command's name)",
 		},
 		&cli.StringFlag{Name: "group", Usage: "put the tasks into the group `GROUP`"},
+		&cli.IntFlag{Name: "at-most", Usage: "run at most `N` tasks of the group at a time"},
 		&cli.StringFlag{Name: "key", Usage: "submit only what was not submitted with `KEY` before"},
 		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
 		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
 		&cli.BoolFlag{Name: "dirty", Usage: "include uncommitted changes"},
 		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
+		&cli.BoolFlag{Name: "in-place", Usage: "run in the directory itself, --directory or the current one, as sbatch does"},
 		&cli.StringFlag{Name: "image", Aliases: []string{"i"}, Usage: "run in the Docker image `IMAGE`, which needs mode vast"},
 		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
 		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
 		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start after `TASK`, with its artifacts; repeatable"},
 		&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`, one NAME=VALUE per line"},
 		&cli.StringSliceFlag{Name: "file", Aliases: []string{"f"}, Usage: "give `FILE` to the task; repeatable"},
+		&cli.StringSliceFlag{Name: "keep", Usage: "of the files that the task writes, keep those that match `PATTERN`; none: no file (all); repeatable"},
 		&cli.StringFlag{Name: "process", Usage: "group the task's artifacts under `ID`"},
 		&cli.BoolFlag{Name: "wait", Usage: "follow the log, and exit with the task's status"},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line for each task"},
 	}, requestFlags()...)
 }
 
-func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if c.Bool("wait") && c.IsSet("group") && !c.Args().Present() &&
-		!c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("image") {
+		!c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("in-place") && !c.IsSet("image") {
 		return waitForGroup(c, stderr)
 	}
 	lists, words, err := combinations(c.Args().Slice())
@@ -91,6 +95,21 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	script, err := jobScript(c, args, words)
+	if err != nil {
+		return err
+	}
+	if script != nil {
+		if words = script.words; script.array != nil {
+			if table != nil {
+				return fault.Errorf(fault.Usage, "--each and the --array of %s cannot be combined", task.Clean(script.name))
+			}
+			table = script.array
+		}
+		if note := script.note(); note != "" {
+			fmt.Fprintf(stderr, "%s: %s\n", name, note)
+		}
+	}
 	s, err := openSpool(c, stderr)
 	if err != nil {
 		return err
@@ -99,7 +118,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := mistakes(c, words, table != nil, stderr); err != nil {
+	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
 		return err
 	}
 	all := []spool.Entry{e}
@@ -109,7 +128,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		}
 	}
 	// Last, as it may take a while: all else is right.
-	code, uncommitted, err := source.Named(c.String, c.Bool("dirty")).Make(c.Context, s)
+	code, uncommitted, err := wanted(c).Make(c.Context, s)
 	if err != nil {
 		return err
 	}
@@ -149,6 +168,15 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", shell.Quote(s.Dir), batch.IDs[0])
 	}
 	return w.wait(c.Context, stdout)
+}
+
+// wanted is the code that the command line names.
+func wanted(c *cli.Context) source.Wanted {
+	w := source.Named(c.String, c.Bool("dirty"))
+	if w.InPlace = c.Bool("in-place"); w.InPlace && w.Directory == "" {
+		w.Directory = "."
+	}
+	return w
 }
 
 // add puts tasks into the spool.
@@ -240,7 +268,7 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 	if e.Image, err = image(c); err != nil {
 		return e, err
 	}
-	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" && e.Image == "" {
+	if len(e.Command) == 0 && wanted(c) == (source.Wanted{}) && e.Image == "" {
 		return e, fault.Hint(
 			fault.Errorf(fault.Usage, "no command to run"),
 			`give a command after "--", a --repository with a .arkindex.yml, or an --image`)
@@ -251,7 +279,7 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 	switch {
 	case e.Worker != "" && len(e.Command) > 0:
 		return e, fault.Errorf(fault.Usage, "--worker cannot be combined with a command: it names one of the repository's")
-	case e.Worker != "" && c.String("repository") == "" && c.String("directory") == "":
+	case e.Worker != "" && wanted(c) == (source.Wanted{}):
 		return e, fault.Errorf(fault.Usage, "--worker needs --repository or --directory")
 	}
 	if e.Slug == "" {
@@ -274,6 +302,18 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 			return e, err
 		}
 		e.Files = append(e.Files, f)
+	}
+	if e.AtMost = c.Int("at-most"); c.IsSet("at-most") && e.AtMost < 1 {
+		return e, fault.Errorf(fault.Usage, "--at-most must be at least 1, not %d", e.AtMost)
+	}
+	if e.AtMost > 0 && e.Group == "" && !sweep {
+		return e, fault.Errorf(fault.Usage, "--at-most needs --group, or a sweep")
+	}
+	for _, pattern := range c.StringSlice("keep") {
+		if err := kept.CheckPattern(pattern); err != nil {
+			return e, fault.Wrap(fault.Usage, &flagError{"--keep", err})
+		}
+		e.Keep = append(e.Keep, pattern)
 	}
 	return e, requested(c, &e, sweep)
 }
@@ -367,7 +407,7 @@ func image(c *cli.Context) (string, error) {
 		return "", fault.Errorf(fault.Usage,
 			"--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
 	}
-	for _, other := range []string{"repository", "revision", "dirty", "directory", "worker", "file"} {
+	for _, other := range []string{"repository", "revision", "dirty", "directory", "in-place", "worker", "file"} {
 		if c.IsSet(other) {
 			return "", fault.Errorf(fault.Usage, "--image cannot be combined with --%s: an image is run unchanged", other)
 		}

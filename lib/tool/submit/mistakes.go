@@ -21,13 +21,25 @@ import (
 )
 
 // mistakes looks for what would fail on each node, and for what a task silently does not have. What certainly fails is
-// an error, and the rest is told.
-func mistakes(c *cli.Context, words []string, sweep bool, stderr io.Writer) error {
-	script, code := source.Script(words), source.Named(c.String, c.Bool("dirty"))
+// an error, and the rest is told. job says that the words run a job script, whose lines were read.
+func mistakes(c *cli.Context, words []string, sweep, job bool, stderr io.Writer) error {
+	script, code := source.Script(words), wanted(c)
 	if !c.IsSet("image") {
 		if err := code.Absent(c.Context, words); err != nil {
 			return err
 		}
+	}
+	if code.Directory != "" && !code.InPlace {
+		linked, err := source.Linked(c.Context, code.Directory)
+		if err != nil {
+			return err
+		}
+		if len(linked) > 0 {
+			fmt.Fprintf(stderr, "%s: links to the originals, as git or %s ignores them: %s\n", name, source.IgnoreFile, task.SomeOf(linked))
+		}
+	}
+	if job {
+		script = ""
 	}
 	for _, warning := range []error{unread(c, code.Here(), script), notFound(c, words), inactive(c, code, words), numbered(c)} {
 		if warning != nil {
@@ -50,20 +62,11 @@ func unread(c *cli.Context, dir, script string) error {
 	if script == "" || dir == "" {
 		return nil
 	}
-	name := filepath.Join(dir, script)
-	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() { // a pipe without a writer would not open
+	text := textOf(filepath.Join(dir, script))
+	if !strings.HasPrefix(text, "#!") && filepath.Ext(script) != ".sh" {
 		return nil
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxScript))
-	if err != nil || !strings.HasPrefix(string(text), "#!") && filepath.Ext(script) != ".sh" {
-		return nil
-	}
-	jobs, err := sbatch.Script(string(text))
+	jobs, err := sbatch.Script(text)
 	if err != nil || len(jobs) == 0 || len(jobs[0]) == 0 {
 		return nil
 	}
@@ -78,7 +81,24 @@ func unread(c *cli.Context, dir, script string) error {
 	if len(give) == 0 {
 		return warning
 	}
-	return fault.Hint(warning, "to request the same, give "+strings.Join(give, " "))
+	return fault.Hint(warning, fmt.Sprintf("to submit it as sbatch does, give it without --; to request the same, give %s", strings.Join(give, " ")))
+}
+
+// textOf is the beginning of a file; "": there is none.
+func textOf(name string) string {
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() { // a pipe without a writer would not open
+		return ""
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxScript))
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // given reports whether an option of sbatch is given to this tool.
@@ -96,7 +116,7 @@ func inactive(c *cli.Context, code source.Wanted, words []string) error {
 		return nil
 	}
 	dir := code.Here()
-	if dir == "" && code.Repository != "" || dir != "" && environment.Installed(func(name string) bool {
+	if dir == "" && code.Repository != "" || dir != "" && !code.InPlace && environment.Installed(func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return err == nil
 	}) {
@@ -117,7 +137,7 @@ func inactive(c *cli.Context, code source.Wanted, words []string) error {
 // notFound is a warning about a program that this machine does not have, where the task brings none
 // along: a word that was mistyped, or meant as a command of this tool.
 func notFound(c *cli.Context, words []string) error {
-	for _, brings := range []string{"repository", "directory", "image", "file", "env-file"} {
+	for _, brings := range []string{"repository", "directory", "in-place", "image", "file", "env-file"} {
 		if c.IsSet(brings) {
 			return nil
 		}

@@ -80,7 +80,7 @@ func notSbatch(args []string, err error) error {
 
 // here are options of sbatch for which a task has its own words.
 var here = map[string]string{
-	"array": "for many tasks, give --each FILE, or ::: lists before the command", "job-name": "give --name NAME",
+	"array": "for many tasks, give --each FILE, or ::: lists before the command, and for its limit --at-most N", "job-name": "give --name NAME",
 	"output": "the output is kept in the task's log: see ponos-log", "error": "the output is kept in the task's log: see ponos-log",
 	"dependency": "to start after a task, give --after TASK", "chdir": "for the directory with the code, give --directory DIR",
 	"wrap": "give the command itself, after --: sh -c '...' for a line of a shell", "export": "for variables, give --env-file FILE",
@@ -92,8 +92,10 @@ func instead(option string) string {
 	if len(strings.TrimRight(name, "0123456789")) == 1 { // -N and -N2
 		name = sbatch.Short(name[0])
 	}
-	o := sbatch.Lookup(name)
+	o, meant := sbatch.Lookup(name), sbatch.Meant(name)
 	switch {
+	case o == nil && meant != "":
+		return fmt.Sprintf("did you mean --%s?", meant)
 	case o == nil:
 		return ""
 	case here[o.Name] != "":

@@ -30,6 +30,9 @@ func Installed(has func(name string) bool) bool {
 // check refuses sources that are invalid, or that look like options.
 func (s Spec) check() error {
 	src := s.Source
+	if src.InPlace && (!s.Local || !filepath.IsAbs(src.Directory)) {
+		return buildError("a task cannot run in directory %q", task.Clean(src.Directory))
+	}
 	if src.Repository == "" {
 		return nil
 	}

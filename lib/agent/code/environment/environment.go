@@ -37,7 +37,8 @@ type Spec struct {
 
 // Environment is a prepared environment. It is shared and must not be written to.
 type Environment struct {
-	Source string // directory of the checkout
+	Source string // directory of the checkout; "": the task runs in Place
+	Place  string // directory of which nothing is copied
 	Venv   string // directory of the virtual environment; "" if the code needs none
 }
 

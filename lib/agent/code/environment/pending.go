@@ -23,6 +23,9 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 	if err := spec.check(); err != nil {
 		return Environment{}, err
 	}
+	if spec.Source.InPlace {
+		return Environment{Place: spec.Source.Directory}, nil
+	}
 	spec, err := s.resolve(ctx, spec, log)
 	if err != nil {
 		return Environment{}, err

@@ -36,6 +36,7 @@ type Wanted struct {
 	Repository string // a URL or a path
 	Revision   string // a commit, tag or branch of Repository; "": HEAD
 	Dirty      bool   // with what is not committed in Repository, a path
+	InPlace    bool   // run in Directory itself
 }
 
 // Named is what the flags directory, repository and revision of a tool name, and dirty.
@@ -46,6 +47,8 @@ func Named(flag func(name string) string, dirty bool) Wanted {
 // Check returns an error for options that cannot be combined.
 func (w Wanted) Check() error {
 	switch {
+	case w.InPlace && w.Repository != "":
+		return fault.Errorf(fault.Usage, "--in-place and --repository cannot be combined")
 	case w.Repository != "" && w.Directory != "":
 		return fault.Errorf(fault.Usage, "--repository and --directory cannot be combined")
 	case w.Revision != "" && w.Repository == "":
@@ -65,10 +68,19 @@ func (w Wanted) Make(ctx context.Context, s *spool.Spool) (made task.Source, unc
 		return made, nil, err
 	}
 	switch {
+	case w.InPlace:
+		made.InPlace = true
+		made.Directory, err = realDirectory(w.Directory)
+		return made, nil, err
 	case w.Directory != "":
-		if made.Directory, err = directory(w.Directory); err == nil {
-			made.Archive, err = pack(s, "--directory", func(t *tar.Writer) error { return packDirectory(t, made.Directory) })
+		if made.Directory, err = directory(w.Directory); err != nil {
+			return made, nil, err
 		}
+		f, err := look(ctx, made.Directory)
+		if err != nil {
+			return made, nil, fault.Wrap(fault.Usage, fmt.Errorf("--directory: %w", err))
+		}
+		made.Archive, err = pack(s, "--directory", f.pack)
 		return made, nil, err
 	case w.Repository == "":
 		return made, nil, nil
@@ -120,7 +132,7 @@ const maxCompared = 64 << 20
 // a large one is not compared.
 func Changed(ctx context.Context, made task.Source) (bool, error) {
 	dir := made.Directory
-	if _, err := os.Stat(dir); dir == "" || err != nil {
+	if _, err := os.Stat(dir); dir == "" || made.InPlace || err != nil {
 		return false, nil
 	}
 	if made.Repository != "" {
@@ -166,6 +178,8 @@ func Changed(ctx context.Context, made task.Source) (bool, error) {
 func unchanged(name string, h *tar.Header, content io.Reader) (bool, error) {
 	info, err := os.Lstat(name)
 	switch {
+	case h.Typeflag == tar.TypeSymlink && h.Linkname == name: // the task has a link to it
+		return err == nil, nil
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
 		return false, nil
 	case err != nil:
@@ -258,14 +272,8 @@ func commitOf(out, revision string) string {
 	return ""
 }
 
-// left out of a directory's snapshot: what git, Python and editors leave behind.
-var leftOut = map[string]bool{
-	".git": true, "__pycache__": true, ".venv": true, "venv": true, ".mypy_cache": true, ".pytest_cache": true,
-	"node_modules": true,
-}
-
-// directory is the absolute path of a directory, without links.
-func directory(dir string) (string, error) {
+// realDirectory is the absolute path of a directory, without links.
+func realDirectory(dir string) (string, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
@@ -279,6 +287,15 @@ func directory(dir string) (string, error) {
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
 	}
+	return dir, nil
+}
+
+// directory is the path of a directory that can be packed.
+func directory(dir string) (string, error) {
+	dir, err := realDirectory(dir)
+	if err != nil {
+		return "", err
+	}
 	home, err := homedir.Dir()
 	if err == nil {
 		home, err = filepath.EvalSymlinks(home)
@@ -288,22 +305,6 @@ func directory(dir string) (string, error) {
 			fault.Errorf(fault.Usage, "--directory: %s as a whole is not the code of a task", dir), "name the directory that has the code")
 	}
 	return dir, nil
-}
-
-// packDirectory packs a directory.
-func packDirectory(t *tar.Writer, dir string) error {
-	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || name == dir {
-			return err
-		}
-		if leftOut[d.Name()] {
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		return packOne(t, dir, name, d)
-	})
 }
 
 // pack puts an archive into the spool. The same contents give the same file, so that

@@ -61,6 +61,9 @@ func (s *Store) Artifacts(process string, id task.ID) string {
 	return filepath.Join(s.Processes, group, string(id))
 }
 
+// Kept is the directory of what a task has written to its working directory, beside its artifacts.
+func (s *Store) Kept(process string, id task.ID) string { return s.Artifacts(process, id) + ".files" }
+
 // Prune removes models and data sets that were last used before a time.
 func (s *Store) Prune(before time.Time) error {
 	return environment.PruneUnused(s.Dir, before, filesLock)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -44,6 +45,9 @@ type Entry struct {
 	Attempts    []task.Attempt    `json:"attempts,omitempty"` // those before the last one
 	After       []task.ID         `json:"after,omitempty"`
 	Files       []task.File       `json:"files,omitempty"`     // URLs are file://
+	AtMost      int               `json:"at_most,omitempty"`   // so many of the group are taken by agents at a time; 0: any
+	Keep        []string          `json:"keep,omitempty"`      // patterns of lib/agent/code/kept
+	Kept        string            `json:"kept,omitempty"`      // directory of what was kept
 	RetryOf     task.ID           `json:"retry_of,omitempty"`  // the task that this one does again
 	Attempt     int               `json:"attempt,omitempty"`   // the first of its own, from 1; 0: 1
 	Variables   []string          `json:"variables,omitempty"` // names of Env, when that is gone
@@ -168,6 +172,14 @@ func ParseEntry(b []byte) (Entry, error) {
 	}
 	if _, err := need.ParseRules(e.Retry); err != nil {
 		return Entry{}, fmt.Errorf("retry: %w", err)
+	}
+	if e.AtMost < 0 || e.AtMost > 0 && e.Group == "" {
+		return Entry{}, errors.New("at_most: expected a positive number of tasks of a group")
+	}
+	for _, pattern := range e.Keep {
+		if err := kept.CheckPattern(pattern); err != nil {
+			return Entry{}, fmt.Errorf("keep: %w", err)
+		}
 	}
 	for _, f := range e.Files {
 		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." {
@@ -301,7 +313,7 @@ func (s *Spool) finishStopped(e Entry) error {
 
 // finish moves a task to done/. Its variables, which may be secrets, are removed.
 func (s *Spool) finish(e Entry, from string, r task.Report) error {
-	e.State, e.Reason, e.ExitCode, e.Ended, e.Job = r.State, r.Reason, r.ExitCode, s.now().UTC(), r.Job
+	e.State, e.Reason, e.ExitCode, e.Ended, e.Job, e.Kept = r.State, r.Reason, r.ExitCode, s.now().UTC(), r.Job, r.Kept
 	// The agent sees a job begin and end up to a turn later, or never begin. The clock of another
 	// host is used within plausible bounds.
 	if began := r.Began.UTC(); !r.Began.IsZero() && !began.Before(e.Created) &&

@@ -66,12 +66,12 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 	if err != nil {
 		return nil, err
 	}
-	waiting := map[task.ID]Entry{}
+	waiting, groups := map[task.ID]Entry{}, room{queue: q}
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		a, err := q.fresh(name, waiting)
+		a, err := q.fresh(name, waiting, &groups)
 		if err != nil {
 			// One bad file must not block all others.
 			problems = append(problems, err)
@@ -89,7 +89,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 
 // fresh returns the action for a new task; nil: none at this time. It adds a task that waits for its
 // parents to waiting.
-func (q *Queue) fresh(name string, waiting map[task.ID]Entry) (*task.Action, error) {
+func (q *Queue) fresh(name string, waiting map[task.ID]Entry, groups *room) (*task.Action, error) {
 	path := q.path(newDir, name)
 	e, err := q.read(path)
 	switch {
@@ -109,11 +109,45 @@ func (q *Queue) fresh(name string, waiting map[task.ID]Entry) (*task.Action, err
 	case failed != "":
 		return nil, q.end(e, task.Report{State: task.Error, Reason: failed})
 	case ready:
+		if free, err := groups.take(e); !free || err != nil {
+			return nil, err
+		}
 		a := action(task.Start, e)
 		return &a, nil
 	}
 	waiting[e.ID] = e
 	return nil, nil
+}
+
+// room is how many tasks of each group agents have taken, or are offered in a turn.
+type room struct {
+	queue *Queue
+	taken map[string]int // nil: not counted yet
+}
+
+// take reports whether there is room for one more task, and counts it.
+func (r *room) take(e Entry) (bool, error) {
+	if e.AtMost == 0 {
+		return true, nil
+	}
+	if r.taken == nil {
+		taken := map[string]int{}
+		names, err := r.queue.names(activeDir)
+		if err != nil {
+			return false, err
+		}
+		for _, name := range names {
+			if other, err := r.queue.read(r.queue.path(activeDir, name)); err == nil && !other.State.Final() {
+				taken[other.Group]++
+			}
+		}
+		r.taken = taken
+	}
+	if r.taken[e.Group] >= e.AtMost {
+		return false, nil
+	}
+	r.taken[e.Group]++
+	return true, nil
 }
 
 // end ends a new task that is not to be run, unless another agent is faster. It does not claim the
@@ -296,7 +330,7 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
 		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Image: e.Image, ImageOnly: e.Image != "",
-		Request: e.Request, Retry: e.Retry,
+		Request: e.Request, Retry: e.Retry, Keep: e.Keep,
 	}
 	for _, f := range e.Files {
 		f.Version = version(f)

@@ -30,7 +30,8 @@ type Summary struct {
 	Agent    string // that has taken it
 	Attempt  int    // see Entry.Tries
 	RetryOf  task.ID
-	Retried  bool    // another task does it again
+	Retried  bool // another task does it again
+	AtMost   int
 	Waits    task.ID // of a new task: the first of those that it comes after
 	Created  time.Time
 	Started  time.Time
@@ -41,7 +42,7 @@ type Summary struct {
 
 func summarize(e Entry, where byte) Summary {
 	s := Summary{
-		ID: e.ID, Slug: e.Slug, Group: e.Group, State: e.State, Reason: e.Reason, ExitCode: e.ExitCode, Agent: e.Agent, Attempt: e.Tries(),
+		ID: e.ID, Slug: e.Slug, Group: e.Group, State: e.State, Reason: e.Reason, ExitCode: e.ExitCode, Agent: e.Agent, Attempt: e.Tries(), AtMost: e.AtMost,
 		RetryOf: e.RetryOf, Created: e.Created, Started: e.Started, Ended: e.Ended, where: where,
 	}
 	if len(e.After) > 0 {
@@ -55,7 +56,7 @@ func summarize(e Entry, where byte) Summary {
 const indexFile = "index"
 
 // indexMagic is the first line of an index in this format.
-const indexMagic = "ponos index 1\n"
+const indexMagic = "ponos index 2\n"
 
 // Summaries returns the tasks of the spool, the oldest first. Files that are not tasks are left
 // out.
@@ -235,6 +236,7 @@ func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
 		}
 		number(int64(r.ExitCode))
 		number(int64(r.Attempt))
+		number(int64(r.AtMost))
 		instant(r.Created)
 		instant(r.Started)
 		instant(r.Ended)
@@ -303,7 +305,7 @@ func parseIndex(s, spool string) []Summary {
 		r.ID, r.Slug, r.Group = task.ID(d.text()), d.text(), d.text()
 		state := d.text()
 		r.Reason, r.Agent, r.RetryOf, r.Waits = d.text(), d.text(), task.ID(d.text()), task.ID(d.text())
-		r.ExitCode, r.Attempt = int(d.number()), int(d.number())
+		r.ExitCode, r.Attempt, r.AtMost = int(d.number()), int(d.number()), int(d.number())
 		r.Created, r.Started, r.Ended = d.instant(), d.instant(), d.instant()
 		known, ok := states[state]
 		if !ok {

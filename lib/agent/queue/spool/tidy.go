@@ -117,6 +117,9 @@ func (t *tidying) done() error {
 		}
 		// The task's own file last: until then, everything can be found again.
 		paths := []string{t.Log(id), t.path(artifactsDir, string(id))}
+		if strings.HasPrefix(filepath.Base(e.Kept), string(id)) {
+			paths = append(paths, e.Kept)
+		}
 		for _, a := range e.Attempts {
 			paths = append(paths, t.AttemptLog(id, a.Number))
 		}

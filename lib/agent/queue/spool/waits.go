@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -53,8 +54,19 @@ func (q *Queue) Explain(why map[task.ID]string) error {
 	return nil
 }
 
-// explain sets the reasons of tasks that wait for their jobs. A file that cannot be read is ignored.
+// explain sets the reasons of tasks that wait for their jobs, or for room in their group. A file that cannot be read is ignored.
 func (s *Spool) explain(all []Summary) {
+	taken := map[string]int{}
+	for _, t := range all {
+		if t.Agent != "" && !t.State.Final() {
+			taken[t.Group]++
+		}
+	}
+	for i, t := range all {
+		if t.State == task.Pending && t.Agent == "" && t.Reason == "" && t.Waits == "" && t.AtMost > 0 && taken[t.Group] >= t.AtMost {
+			all[i].Reason = fmt.Sprintf("waits for room in its group: at most %d at a time", t.AtMost)
+		}
+	}
 	known := map[string]map[task.ID]string{}
 	for i, t := range all {
 		if t.State != task.Pending || t.Agent == "" || t.Reason != "" {
