@@ -268,12 +268,32 @@ func (l *Launcher) lacks(g *group, c *choice, a *request.Alternative, need admis
 		all = append(all, Reason{"cores", fmt.Sprintf("jobs get whole nodes of %d cores, the partition allows %d on a node",
 			g.cores, p.MaxCPUsPerNode.Max)})
 	}
+	if p != nil && l.admission != nil && g.cores > 0 && (a.Exclusive || p.Exclusive) {
+		all = append(all, l.wholeNodes(g, c, a)...)
+	}
 	if g.cores > 0 && need.CPUs > int64(g.cores) && a.Cores*max(1, a.Tasks) <= g.cores {
 		all = append(all, Reason{"cores", fmt.Sprintf("%d cores are needed by the rules of the partition, %d there", need.CPUs, g.cores)})
 	}
 	if memory := need.MemMB << 20; g.memory > 0 && memory > g.memory && a.Memory <= g.memory {
 		all = append(all, Reason{"memory", fmt.Sprintf("%s of memory is needed by the rules of the partition, %s there",
 			unit.ShortSize(memory), unit.ShortSize(g.memory))})
+	}
+	return all
+}
+
+// wholeNodes returns the limits that whole nodes of a group exceed, which Slurm counts with all their CPUs and, for a job
+// with GPUs, all their GPUs. Slurm accepts such a job, and never starts it.
+func (l *Launcher) wholeNodes(g *group, c *choice, a *request.Alternative) []Reason {
+	job := l.job(g.partition, c, a)
+	job.CPUsPerTask, job.Tasks = int64(g.cores), 0
+	if n, known := g.gresCount("gpu"); known && job.GPUs > 0 {
+		job.GPUs = n
+	}
+	var all []Reason
+	for _, f := range l.admission.Check(job) {
+		if f.Verdict == admission.No && (f.Code == "account_limit" || f.Code == "qos_limit") {
+			all = append(all, Reason{f.Code, "jobs get whole nodes: " + f.Text})
+		}
 	}
 	return all
 }

@@ -152,7 +152,8 @@ func (s *Search) Nothing(ctx context.Context, r request.Request) error {
 	switch n := s.Unknown(); {
 	case hint != "":
 	case n > 0 && !s.AllowUnknown:
-		hint = `for some nodes it is not known whether their GPUs match: "lfind probe" lists them and finds it out, --allow-unknown accepts them`
+		hint = `for some nodes it is not known whether their GPUs match: ` +
+			`"lfind probe" lists them and finds it out, --allow-unknown accepts them`
 	default:
 		hint = `"lfind explain" shows the reasons`
 		if rows, _, err := s.Explain(ctx, r); err == nil {

@@ -347,7 +347,8 @@ func (l *Launcher) factsOf(model, gres string, features, places []string) *facts
 	if of := l.facts[key]; of != nil {
 		return of
 	}
-	of := &facts{Evidence: l.catalogue.Narrow(f.Match, slices.Concat(features, places)), catalogue: l.catalogue, sources: slices.Clone(f.sources)}
+	of := &facts{catalogue: l.catalogue, sources: slices.Clone(f.sources)}
+	of.Evidence = l.catalogue.Narrow(f.Match, slices.Concat(features, places))
 	for _, name := range of.By {
 		what := "the feature %q"
 		if !slices.Contains(features, name) {

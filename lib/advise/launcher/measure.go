@@ -128,7 +128,7 @@ func (l *Launcher) found(g *gpuSet, d probe.Device, f *probe.Facts, features []s
 			said = l.catalogue.Lookup(name)
 		}
 		other := said.Whole && len(said.Models) > 0 && len(l.catalogue.Lookup(d.Name).Models) > 0 && len(said.Both(is.Match).Models) == 0
-		if other || i == 0 && said.Whole && (said.Slice != "") != (is.Slice != "") {
+		if other || i == 0 && said.Whole && said.Slice != is.Slice {
 			is.Contradicts = append(is.Contradicts, name)
 		}
 	}

@@ -192,7 +192,7 @@ func Problems(all []*Surveyed, path string) []file.Problem {
 		}
 		at := s.Launcher.Entry.Pos
 		if s.Mixed {
-			d.warn(at, "", "%s: Slurm describes them like others, which were found to have other GPUs", whose)
+			d.warn(at, "", "%s: others with the same description in Slurm were found to have other GPUs", whose)
 		}
 		for _, g := range s.GPUs {
 			what := fmt.Sprintf("%s: %d x %s", whose, g.Count, strings.TrimSpace(firstOf(g.Is, g.Type, "GPU")))
@@ -206,7 +206,8 @@ func Problems(all []*Surveyed, path string) []file.Problem {
 			case g.Unknown != "":
 				d.warn(at, HowToAdd(g.Type, s.Partitions[0]), "%s: the %s is not known", what, g.Unknown)
 			case g.Old:
-				d.warn(at, `"lfind probe --submit" looks again`, "%s: found out on %s, which is long ago", what, g.Probed.Format("2006-01-02"))
+				on := g.Probed.Format("2006-01-02")
+				d.warn(at, `"lfind probe --submit" looks again`, "%s: found out on %s, which is long ago", what, on)
 			}
 		}
 	}
@@ -223,7 +224,8 @@ func (g *group) knownBy() []string {
 	for i := range g.gpus {
 		x := &g.gpus[i]
 		if sources := x.sourcesOf(); len(sources) > 0 && x.most > 0 {
-			all = append(all, fmt.Sprintf("%s %s by %s", firstOf(x.gres, x.model, x.is.Label(), "GPU"), x.size(), strings.Join(sources, " and ")))
+			name := firstOf(x.gres, x.model, x.is.Label(), "GPU")
+			all = append(all, fmt.Sprintf("%s %s by %s", name, x.size(), strings.Join(sources, " and ")))
 		}
 	}
 	return all

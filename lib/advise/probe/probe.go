@@ -220,12 +220,12 @@ func device(vendor gpu.Vendor, text string) (d Device, mig bool) {
 	}
 	d = Device{Vendor: vendor, Name: fields[0]}
 	for i, field := range fields[1:] {
-		switch {
-		case i == 0:
+		switch i {
+		case 0:
 			if mib, err := strconv.ParseInt(field, 10, 32); err == nil && mib > 0 {
 				d.Memory = mib << 20
 			}
-		case i == 1:
+		case 1:
 			mig = field == "Enabled"
 		default:
 			d.CC, _ = gpu.ParseCapability(field)

@@ -4,25 +4,25 @@
 export LC_ALL=C
 umask 022
 node=${SLURMD_NODENAME:-$(hostname -s)}
-cluster=${SLURM_CLUSTER_NAME:-$(timeout 20 scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= *//p')}
+cluster=${SLURM_CLUSTER_NAME:-$(timeout --foreground 20 scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= *//p')}
 dir=${1:-${XDG_STATE_HOME:-$HOME/.local/state}/ponos/nodes}
 proc=${2:-}/proc/driver/nvidia/gpus
 drm=${2:-}/sys/class/drm
 
 # nvidia asks for what the driver knows; older ones know fewer fields.
-nvidia() { timeout 20 nvidia-smi --format=csv,noheader,nounits --query-gpu="$1" 2>/dev/null; }
+nvidia() { timeout --foreground 20 nvidia-smi --format=csv,noheader,nounits --query-gpu="$1" 2>/dev/null; }
 
 gpus() {
 	if out=$(nvidia name,memory.total,mig.mode.current,compute_cap) || out=$(nvidia name,memory.total,mig.mode.current) ||
 		out=$(nvidia name,memory.total); then
 		printf '%s\n' "$out" | sed -n 's/..*/nvidia &/p'
-		timeout 20 nvidia-smi -L 2>/dev/null | sed -n 's/^GPU [0-9]*: \(.*\) (UUID.*/of \1/p; s/^ *MIG \([0-9][^ ]*\) .*/slice \1/p'
+		timeout --foreground 20 nvidia-smi -L 2>/dev/null | sed -n 's/^GPU [0-9]*: \(.*\) (UUID.*/of \1/p; s/^ *MIG \([0-9][^ ]*\) .*/slice \1/p'
 	fi
 	for info in "$proc"/*/information; do
 		[ -r "$info" ] && sed -n 's/^Model:[[:blank:]]*/installed /p' "$info"
 	done
 	found=
-	if out=$(timeout 20 rocm-smi --showproductname --showmeminfo vram 2>/dev/null) && [ -n "$out" ]; then
+	if out=$(timeout --foreground 20 rocm-smi --showproductname --showmeminfo vram 2>/dev/null) && [ -n "$out" ]; then
 		found=$(printf '%s\n' "$out" | awk '
 			match($0, /^GPU\[[0-9]+\]/) { i = substr($0, 5, RLENGTH - 5) + 0; if (i >= n) n = i + 1 }
 			/Card [Ss]eries:/ { sub(/.*Card [Ss]eries:[ \t]*/, ""); name[i] = $0 }
@@ -36,7 +36,7 @@ gpus() {
 		done)
 	fi
 	[ -n "$found" ] && printf '%s\n' "$found"
-	timeout 20 xpu-smi discovery --dump 2,16 2>/dev/null | sed -n 's/^"\(.*\)","\([0-9][0-9]*\).*MiB"$/intel \1, \2/p'
+	timeout --foreground 20 xpu-smi discovery --dump 2,16 2>/dev/null | sed -n 's/^"\(.*\)","\([0-9][0-9]*\).*MiB"$/intel \1, \2/p'
 }
 
 found=$(gpus)

@@ -32,6 +32,9 @@ func (t *tool) recordNode(ctx context.Context) (stop func()) {
 	}()
 	return func() {
 		cancel()
-		<-ended
+		select {
+		case <-ended:
+		case <-time.After(time.Second): // a driver that cannot be killed keeps nobody waiting
+		}
 	}
 }

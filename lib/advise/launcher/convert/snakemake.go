@@ -27,19 +27,16 @@ func WriteSnakemake(w io.Writer, s *cluster.Snapshot, o Options) error {
 	for i := range all {
 		p := &all[i]
 		if p.Refused != "" || len(p.Groups) == 0 {
-			fmt.Fprintf(out, "  # Without %s: %s.\n", strings.Map(printable, p.Name), strings.Map(printable, firstOf(p.Refused, "it has no nodes")))
+			why := p.Refused
+			if why == "" {
+				why = "it has no nodes"
+			}
+			fmt.Fprintf(out, "  # Without %s: %s.\n", strings.Map(printable, p.Name), strings.Map(printable, why))
 			continue
 		}
 		writeLimits(out, p)
 	}
 	return out.Flush()
-}
-
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func writeLimits(out io.Writer, p *launcher.Described) {
