@@ -57,18 +57,19 @@ space := $(subst ,, )
 RACE ?= -race
 # Without the race detector: packages that have no goroutines and compute much, and models of one goroutine.
 PURE := $(addprefix ./lib/,advise/forecast pool pool/core)
-UNITS = $(QUICK) $(RACE) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
+PACKAGES ?= $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
+UNITS = $(QUICK) $(RACE) -timeout 30m $(PACKAGES)
 GOTEST := env GORACE=atexit_sleep_ms=0 $(GO) run ./testscripts/gotest
 
 test: ## run all tests, and report what this machine cannot run; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
 	$(GOTEST) $(UNITS) -- $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
-test-unit: ## run the tests of the packages, with the race detector
+test-unit: ## run the tests of the packages, with the race detector: PACKAGES=./lib/pool
 	$(GOTEST) $(UNITS)
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
-	PONOS_TEST_SLURM=require $(GOTEST) $(SCRIPTFLAGS) $(TESTSCRIPTS)
+	$(if $(filter file,$(origin TESTSCRIPTS)),lib/packaging/tested --) env PONOS_TEST_SLURM=require $(GOTEST) $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
 # make and not its variable: a line with that is carried out by "make -n" too.
 SUITE ?= test
@@ -91,10 +92,11 @@ SUITES ?= test-unit test-slurm
 test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 01:58' ZONE=Europe/Berlin (needs root)
 	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' make $(SUITES)
 
-# With DAY=+40d, on that day.
+# What passes whole is noted for "make release". With DAY=+40d, on that day.
 RELEASE ?= trixie
 test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE=trixie, bullseye, sid (needs root)
-	testscripts/debian/run $(RELEASE) $(if $(DAY),testscripts/calendar/run '$(DAY)') env PONOS_TEST_SLURM=require \
+	$(if $(filter filefile,$(origin SLURMTESTS)$(origin SLURMSUITES)),lib/packaging/tested testscripts/debian/run $(RELEASE) --) \
+		testscripts/debian/run $(RELEASE) $(if $(DAY),testscripts/calendar/run '$(DAY)') env PONOS_TEST_SLURM=require \
 		$(GOTEST) $(SCRIPTFLAGS) -run $(SLURMTESTS) $(addprefix ./testscripts/,$(SLURMSUITES))
 
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities

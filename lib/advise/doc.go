@@ -11,6 +11,7 @@
 // # Packages
 //
 //	admission           a model of Slurm's limits: yes, no and whose rule, or unknown; pure
+//	diagnosis           why a pending job waits: cause, proof, start, one action; pure
 //	forecast            a replay of Slurm's scheduling: who starts when, what keeps others back, holes; pure
 //	gpu                 the catalogue of GPUs: names, memory, compute capability
 //	launcher            the search of a launcher for a request, and the verdict on options beforehand
@@ -21,12 +22,14 @@
 //	launcher/token      counted resources that processes of a machine share
 //	planner             asks Slurm for what a forecast needs; keeps and scores forecasts
 //	priority            fair share and priority factors; pure
+//	probe               what nodes were found to have, and the script that finds it out
 //	usage               what jobs used of what they requested, and what to request next; pure
 //
 // # Files
 //
 //	~/.config/ponos/launchers.yaml, gpus.yaml         of the user, read only; lfind convert prints the first
 //	~/.cache/ponos/                                   what a cluster has, for minutes (launcher/cluster)
+//	~/.local/state/ponos/nodes/NODE@CLUSTER           what a node has (probe); /etc/ponos/nodes of the site
 //	~/.local/state/ponos/forecasts/CLUSTER.jsonl      forecasts, and what became true (planner)
 //
 // # Promises, and the tests that hold them
@@ -40,6 +43,8 @@
 //	A forecast comes with how often it was right
 //	    lib/advise/forecast/history_test.go:TestScore
 //	    testscripts/fairshare/cluster/cluster_test.go:TestSlurm
+//	A diagnosis names what keeps the job back, never only where it is never, and an action that helps
+//	    testscripts/fairshare/cluster/reasons_test.go:TestReasonsOfSlurm
 //	A Slurm that does not answer refuses nothing
 //	    lib/advise/launcher/verdict_test.go:TestNoVerdict
 //	No file makes a reader take memory or time without a bound

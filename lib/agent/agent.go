@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -142,10 +143,10 @@ func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Re
 
 // publishOnce is publishEnd without the retry after a full disk.
 func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.Report) error {
-	record, readErr := d.Read()
+	known, readErr := d.Read()
 	// Files first: their failures belong in the log, and a final state lets child tasks start.
 	if process != noArtifacts {
-		if err := a.keepFiles(d, &record, process, &r); err != nil {
+		if err := a.keepFiles(d, &known, process, &r); err != nil {
 			return err
 		}
 		tell := func(format string, args ...any) { a.tellOnce(d, "ERROR", fmt.Sprintf(format, args...)) }
@@ -154,9 +155,9 @@ func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.R
 		}
 	}
 	if readErr == nil {
-		r.Job = record.Job
-		r.Began, r.Ended = times(d, record)
-		if run, err := runner.ReadRun(d.Path, r.Job); err == nil {
+		r.Job = known.Job
+		r.Began, r.Ended = times(d, known)
+		if run, err := record.ReadRun(d.Path, r.Job); err == nil {
 			r.CPU, r.Memory = run.Used.CPU, run.Used.Memory
 		}
 	}
@@ -171,8 +172,8 @@ func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.R
 	}
 	err := readErr
 	if err == nil {
-		record.Final, record.Ended = string(r.State), a.now()
-		err = d.Write(record)
+		known.Final, known.Ended = string(r.State), a.now()
+		err = d.Write(known)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -222,11 +223,11 @@ func (a *Agent) publishOwn(
 // times returns when a task's job began the task and when its command ended, from the modification
 // times of files that the job script creates; zero where there is no such file.
 func times(d Dir, r Record) (began, ended time.Time) {
-	if info, err := os.Lstat(d.file(runner.Owner(r.Attempt))); err == nil {
+	if info, err := os.Lstat(d.file(record.Owner(r.Attempt))); err == nil {
 		began = clock.Modified(info)
 	}
-	if run, err := runner.ReadRun(d.Path, r.Job); err == nil && run.Over() && !began.IsZero() {
-		if info, err := os.Stat(d.file(runner.Journal(r.Job, run.Restart))); err == nil && !clock.Modified(info).Before(began) {
+	if run, err := record.ReadRun(d.Path, r.Job); err == nil && run.Over() && !began.IsZero() {
+		if info, err := os.Stat(d.file(record.Journal(r.Job, run.Restart))); err == nil && !clock.Modified(info).Before(began) {
 			ended = clock.Modified(info)
 		}
 	}

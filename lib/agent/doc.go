@@ -22,6 +22,7 @@
 //	guard               one agent at most for a configuration, on all hosts
 //	queue/arkindex      tasks of an Arkindex instance
 //	queue/spool         tasks in a directory
+//	record              who runs a task, that its command has begun, and how it has ended
 //	runner/local        tasks as processes of this machine
 //	runner/pack         short tasks in pilot jobs of runner/slurm
 //	runner/slurm        tasks as batch jobs
@@ -51,6 +52,10 @@
 //	A command that has ended is not run again
 //	    lib/agent/script_test.go:TestACommandThatHasEndedIsNotRunAgain
 //	    lib/agent/script_test.go:TestOneJobOwnsTheTask
+//	    lib/agent/record/model_test.go:TestEveryInterleaving
+//	    lib/agent/record/exec_test.go:TestExecAgain
+//	A journal that was cut off is read as far as it goes
+//	    lib/agent/record/journal_test.go:TestParseRun
 //	A turn makes as many calls of Slurm for many tasks as for one
 //	    testscripts/bench/poll_test.go:TestOneCallEach
 //	An empty list of jobs is not believed

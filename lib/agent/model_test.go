@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	slurmrunner "github.com/ponos-tools/ponos/lib/agent/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -493,11 +494,11 @@ func (w world) turn(t int, sacct string) (world, string) {
 			sight.Siblings = sight.Siblings || w.Accounts && job.Element && job.listed()
 		}
 	}
-	sight.Run = func(id string) (last runner.Run) {
+	sight.Run = func(id string) (last record.Run) {
 		j := number(id)
 		for r, n := range w.Journals[j-1] {
 			if n.Begun && !last.Ended {
-				last = runner.Run{Restart: r, Begun: true, Ended: n.Ended, Cut: n.Cut, Closed: n.Closed, Code: int(n.Code)}
+				last = record.Run{Restart: r, Begun: true, Ended: n.Ended, Cut: n.Cut, Closed: n.Closed, Code: int(n.Code)}
 			}
 		}
 		return last

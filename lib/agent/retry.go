@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/base/lock"
@@ -215,12 +216,12 @@ func (r Record) seal(d Dir) error {
 		return nil
 	}
 	for _, attempt := range r.Attempts {
-		run, err := runner.ReadRun(d.Path, attempt.Job)
+		run, err := record.ReadRun(d.Path, attempt.Job)
 		if err != nil {
 			return err
 		}
 		if run.Begun && !run.Ended {
-			if err := runner.WriteRun(d.Path, attempt.Job, run.Restart, "ended", max(1, run.Code)); err != nil {
+			if err := record.WriteRun(d.Path, attempt.Job, run.Restart, "ended", max(1, run.Code)); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -98,14 +99,14 @@ func TestAnAttemptThatIsRepeated(t *testing.T) {
 	}
 
 	// Its job may be begun again by an administrator: it finds that its command has ended.
-	if err := os.WriteFile(d.file(runner.Journal("7", 0)), []byte("\nbegun n 1 2;\n"), 0o600); err != nil {
+	if err := os.WriteFile(d.file(record.Journal("7", 0)), []byte("\nbegun n 1 2;\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		if err := r.seal(d); err != nil {
 			t.Fatal(err)
 		}
-		if run, err := runner.ReadRun(d.Path, "7"); err != nil || !run.Ended || run.Code == 0 {
+		if run, err := record.ReadRun(d.Path, "7"); err != nil || !run.Ended || run.Code == 0 {
 			t.Errorf("%+v, %v", run, err)
 		}
 	}

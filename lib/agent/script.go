@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -52,8 +53,12 @@ func job(header, which string, env environment.Environment, attempt, tried int) 
 		"source=" + shell.Quote(env.Source) + "\n" +
 		"venv=" + shell.Quote(env.Venv) + "\n" +
 		"restart=${SLURM_RESTART_COUNT:-0}\n" +
-		"owner=$dir/" + runner.Owner(attempt) + "\n" +
-		"tried=" + strconv.Itoa(tried) + "\n" + protocol)
+		"owner=$dir/" + record.Owner(attempt) + "\n" +
+		"tried=" + strconv.Itoa(tried) + "\n" +
+		// The workers of mode local and of pilots say which program they are.
+		"if [ -x \"${1:-}\" ]; then\n" +
+		"\texec \"$@\" exec --task=\"$task\" --job=\"$job\" --restart=\"$restart\" --attempt=" + strconv.Itoa(attempt) +
+		" --tried=\"$tried\" --source=\"$source\" --venv=\"$venv\" -- \"$dir\"\nfi\n" + protocol)
 }
 
 // shared returns how a task runs as an element of a job array.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
@@ -77,9 +77,9 @@ func (j *jobDir) runs() int {
 	return strings.Count(string(b), "\n")
 }
 
-func (j *jobDir) journal(job string) runner.Run {
+func (j *jobDir) journal(job string) record.Run {
 	j.t.Helper()
-	r, err := runner.ReadRun(j.Path, job)
+	r, err := record.ReadRun(j.Path, job)
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestAJobLeavesAJournal(t *testing.T) {
 	if code != 7 || j.runs() != 1 || out != "" {
 		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
 	}
-	if got, want := j.journal("5"), (runner.Run{Begun: true, Ended: true, Closed: true, Code: 7}); got != want {
+	if got, want := j.journal("5"), (record.Run{Begun: true, Ended: true, Closed: true, Code: 7}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
 	}
 	if got := j.journal("6"); got.Begun {
@@ -108,7 +108,7 @@ func TestAJobLeavesAJournal(t *testing.T) {
 func TestOneJobOwnsTheTask(t *testing.T) {
 	t.Parallel()
 	j := newJobDir(t, count...)
-	if err := os.Symlink("4", j.file(runner.Owner(1))); err != nil {
+	if err := os.Symlink("4", j.file(record.Owner(1))); err != nil {
 		t.Fatal(err)
 	}
 	code, out := j.run("5", 0)
@@ -125,7 +125,7 @@ func TestAFailedLinkIsNoOwner(t *testing.T) {
 	if code != 7 || j.runs() != 1 || !strings.Contains(out, "it cannot take the task: ln: failed to create symbolic link: Disk quota exceeded") {
 		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
 	}
-	if owner, err := runner.ReadOwner(j.Path, 1); owner != "5" || err != nil {
+	if owner, err := record.ReadOwner(j.Path, 1); owner != "5" || err != nil {
 		t.Errorf("owner %q, %v", owner, err)
 	}
 }
@@ -172,7 +172,7 @@ func TestAJobThatIsKilledRightAfterItsCommand(t *testing.T) {
 	if err := os.Remove(filepath.Join(j.bin, "sleep")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := j.journal("5"), (runner.Run{Begun: true, Ended: true, Code: 7}); got != want {
+	if got, want := j.journal("5"), (record.Run{Begun: true, Ended: true, Code: 7}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
 	}
 	for _, restart := range []int{0, 1} {
@@ -191,7 +191,7 @@ func TestTheDirectoryIsMovedRightAfterTheCommand(t *testing.T) {
 	if code, out := j.run("5", 0); code != 7 {
 		t.Errorf("exit %d, %q", code, out)
 	}
-	if r, err := runner.ReadRun(filepath.Join(away, "done"), "5"); err != nil || !r.Ended || !r.Closed || r.Code != 7 {
+	if r, err := record.ReadRun(filepath.Join(away, "done"), "5"); err != nil || !r.Ended || !r.Closed || r.Code != 7 {
 		t.Errorf("journal %+v, %v", r, err)
 	}
 }
@@ -203,13 +203,13 @@ func TestAJobThatWasPreemptedRunsAgain(t *testing.T) {
 	if code, out := j.run("5", 0); code != 143 {
 		t.Fatalf("exit %d, %q", code, out)
 	}
-	if got, want := j.journal("5"), (runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}); got != want {
+	if got, want := j.journal("5"), (record.Run{Begun: true, Cut: true, Closed: true, Code: 143}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
 	}
 	if code, out := j.run("5", 1); code != 0 || j.runs() != 2 {
 		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
 	}
-	if got, want := j.journal("5"), (runner.Run{Restart: 1, Begun: true, Ended: true, Closed: true}); got != want {
+	if got, want := j.journal("5"), (record.Run{Restart: 1, Begun: true, Ended: true, Closed: true}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
 	}
 }
@@ -241,7 +241,7 @@ func TestTheDirectoryIsAwayAtTheEnd(t *testing.T) {
 		if got, out := j.run("5", 0); fmt.Sprint(got) != code {
 			t.Errorf("exit %d, %q", got, out)
 		}
-		r, err := runner.ReadRun(filepath.Join(away, "task-"+code), "5")
+		r, err := record.ReadRun(filepath.Join(away, "task-"+code), "5")
 		if err != nil || !r.Ended || fmt.Sprint(r.Code) != code {
 			t.Errorf("journal %+v, %v", r, err)
 		}
@@ -277,7 +277,7 @@ func TestAJobThatIsAskedToEndBeforeItsCommand(t *testing.T) {
 func TestAStartThatWasForgotten(t *testing.T) {
 	t.Parallel()
 	j := newJobDir(t, count...)
-	j.write(runner.Journal("5", 0), "\nbegun "+hostname(t)+" 999999 1;\n") // no such process
+	j.write(record.Journal("5", 0), "\nbegun "+hostname(t)+" 999999 1;\n") // no such process
 	if code, out := j.run("5", 0); code != 7 || j.runs() != 1 {
 		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
 	}

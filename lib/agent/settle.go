@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -102,7 +103,7 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 		return a.changeJob(d, k, job.ID, job.Submitted)
 	}
 	if job.State.Final() {
-		owner, err := runner.ReadOwner(d.Path, k.Attempt)
+		owner, err := record.ReadOwner(d.Path, k.Attempt)
 		if err != nil {
 			return &k, err
 		}
@@ -205,10 +206,10 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 		}
 	}
 	// A job that has ended may have claimed the task before it failed to begin it.
-	if owner, err := runner.ReadOwner(d.Path, k.Attempt); err != nil {
+	if owner, err := record.ReadOwner(d.Path, k.Attempt); err != nil {
 		return &k, err
 	} else if owner == k.Job {
-		if err := os.Remove(d.file(runner.Owner(k.Attempt))); err != nil {
+		if err := os.Remove(d.file(record.Owner(k.Attempt))); err != nil {
 			return &k, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
@@ -311,20 +312,20 @@ func (r Record) needs() runner.Needs {
 
 // owned records the job that has begun a task of which there is no record: the task has removed the
 // files of its own directory, and its job script has restored the owner.
-func (a *Agent) owned(d Dir, record Record) (o task.Outcome, settled bool, err error) {
-	if !record.Intent.IsZero() {
+func (a *Agent) owned(d Dir, known Record) (o task.Outcome, settled bool, err error) {
+	if !known.Intent.IsZero() {
 		return o, false, nil
 	}
-	attempt, job, err := runner.LastOwner(d.Path)
-	if err != nil || job == "" || slices.Contains(record.Before, job) {
+	attempt, job, err := record.LastOwner(d.Path)
+	if err != nil || job == "" || slices.Contains(known.Before, job) {
 		return o, false, err
 	}
 	if err := a.sayRemoved(d, job); err != nil {
 		return o, false, err
 	}
-	record.Attempt, record.Intent, record.Runner = attempt, a.now(), a.Runner.Name()
-	record.Job, record.Submitted, record.Lost = job, a.now(), true
-	return a.outcome("adopted", record, ""), true, d.Write(record)
+	known.Attempt, known.Intent, known.Runner = attempt, a.now(), a.Runner.Name()
+	known.Job, known.Submitted, known.Lost = job, a.now(), true
+	return a.outcome("adopted", known, ""), true, d.Write(known)
 }
 
 // trace looks for the job of a task that was submitted, although this agent has no record of it: the

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // TaskView is what the agent knows of a task that has not ended.
@@ -56,28 +56,28 @@ func ReadView(dir string) (View, error) {
 	}
 	slices.Sort(ids) // ids of a spool grow with time
 	for _, id := range ids {
-		record, err := s.Task(id).Read()
+		known, err := s.Task(id).Read()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has ended meanwhile, or was never begun
 		}
 		t := TaskView{
-			ID: id, Slug: task.Clean(record.Slug), State: "preparing", Since: record.Intent,
-			Job: record.Job, Attempts: record.Attempt, Problem: task.Clean(record.Problem),
+			ID: id, Slug: task.Clean(known.Slug), State: "preparing", Since: known.Intent,
+			Job: known.Job, Attempts: known.Attempt, Problem: task.Clean(known.Problem),
 		}
 		switch i, ok := index[id]; {
 		case err != nil:
 			t.State, t.Problem = "unknown", task.Clean(fault.Text(err))
-		case record.Job == "" && !record.Retry.IsZero():
+		case known.Job == "" && !known.Retry.IsZero():
 			t.State = "waiting"
-		case record.Job == "":
-		case record.Reassigned:
+		case known.Job == "":
+		case known.Reassigned:
 			t.State = "reassigned"
 		default:
-			t.State, t.Since = task.Pending, record.Submitted
-			if ok && tracked[i].Job == record.Job {
+			t.State, t.Since = task.Pending, known.Submitted
+			if ok && tracked[i].Job == known.Job {
 				t.fill(tracked[i])
 			}
-			t.Node = task.Clean(runner.Node(s.Task(id).Path, record.Job))
+			t.Node = task.Clean(record.Node(s.Task(id).Path, known.Job))
 		}
 		v.Tasks = append(v.Tasks, t)
 	}

@@ -25,7 +25,7 @@
 // agent/runner/local. [Supervise] is the process above one that executes commands, and ends what is left
 // when that is killed.
 //
-// Job scripts (protocol.sh of agent) and the wrapper of market/rented still run commands of their own.
+// Job scripts (lib/agent/record and protocol.sh of agent) and the wrapper of market/rented still run commands of their own.
 //
 // # Packages
 //

@@ -21,6 +21,8 @@ import (
 type Client struct {
 	Run command.Runner // nil: command.System
 	Dir string         // of Slurm's commands; "": search PATH
+	// Cluster is another cluster than that of the host, which Slurm's commands know by name; "": the host's.
+	Cluster string
 	// Timeout limits each command; 0: DefaultTimeout.
 	Timeout time.Duration
 	// Env is the environment for the commands, from which environ removes the variables that
@@ -72,6 +74,9 @@ func (c *Client) environ() []string {
 		if name, _, _ := strings.Cut(v, "="); !changesOutput(name) {
 			clean = append(clean, v)
 		}
+	}
+	if c.Cluster != "" {
+		clean = append(clean, "SLURM_CLUSTERS="+c.Cluster)
 	}
 	// SLURM_BITSTR_LEN limits the list in an id such as 12_[0,2,4-7]. The default is 64
 	// characters, and without the variable squeue truncates the id after 31.

@@ -162,7 +162,6 @@ func ParseJobDetails(r io.Reader) ([]JobDetail, error) { return parseJobDetails(
 
 func parseJobDetails(r io.Reader, odd func(error)) ([]JobDetail, error) {
 	s := newRecords("job", "JobId", r, odd)
-	s.loose = true
 	return readAll(s, func(j *JobDetail) {
 		var seen uint
 		var here *Placement

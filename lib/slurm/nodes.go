@@ -1,8 +1,10 @@
 package slurm
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -27,6 +29,7 @@ type Node struct {
 	Weight                                          int64
 	Owner                                           string // the only user whose jobs may run on it; "": all users
 	TRES, TRESTaken                                 TRES   // CfgTRES and AllocTRES
+	Reason                                          string // why an administrator, or Slurm, took it out of service
 }
 
 // nodesArgs includes the nodes of hidden partitions.
@@ -96,7 +99,10 @@ func parseNodes(r io.Reader, odd func(error)) ([]Node, error) {
 				n.TRES = s.counts(key, value)
 			case "AllocTRES":
 				n.TRESTaken = s.counts(key, value)
-			case "Reason", "Comment", "Extra":
+			case "Reason":
+				n.Reason = nodeReason(s.record[cap(s.record)-cap(value):])
+				return false
+			case "Comment", "Extra":
 				return false
 			}
 			return s.bad == nil
@@ -107,6 +113,17 @@ func parseNodes(r io.Reader, odd func(error)) ([]Node, error) {
 		s.check(n.Name != "" && !strings.ContainsAny(n.Name, ",[]"), []byte("NodeName"), []byte(n.Name), "the name of a node")
 	})
 }
+
+// nodeReason is the text of a reason, which ends before who gave it, and when: "fan broken [root@2026-11-26T02:30:40]".
+func nodeReason(rest []byte) string {
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	if m := reasonBy.FindIndex(line); m != nil {
+		line = line[:m[0]]
+	}
+	return string(bytes.TrimSpace(line))
+}
+
+var reasonBy = regexp.MustCompile(` \[[^\]@ ]+@[^\] ]+\]`)
 
 // nodeState replaces the marks after a state by the words that newer versions print.
 func nodeState(s string) (string, bool) {

@@ -55,7 +55,7 @@ func TestParseNodesForms(t *testing.T) {
 		want Node
 	}{
 		// Free text after the keys has no effect.
-		{"NodeName=a CPUTot=8 RealMemory=1000 State=DOWN Reason=Gres=gpu:9 CPUTot=1 [root@x]\n", Node{Name: "a", State: "DOWN", CPUs: 8, MemMB: 1000}},
+		{"NodeName=a CPUTot=8 RealMemory=1000 State=DOWN Reason=Gres=gpu:9 CPUTot=1 [root@x]\n", Node{Name: "a", State: "DOWN", CPUs: 8, MemMB: 1000, Reason: "Gres=gpu:9 CPUTot=1"}},
 		{"NodeName=a CPUEfctv=6 CPUTot=8 RealMemory=1000 MemSpecLimit=200\n", Node{Name: "a", CPUs: 8, SpecCPUs: 2, MemMB: 1000, SpecMemMB: 200}},
 		{"NodeName=a CPUTot=8 CoreSpecCount=1 CPUSpecList=6-7 RealMemory=1000\n", Node{Name: "a", CPUs: 8, SpecCPUs: 2, MemMB: 1000}},
 		{"NodeName=a AvailableFeatures=fast:net,x86.64 Gres=gpu:4(S:0,1),gpu:b:2 Owner=alice(1001)\n", Node{Name: "a", Features: "fast:net,x86.64", GRES: "gpu:4(S:0,1),gpu:b:2", GPUs: 6, Owner: "alice"}},
@@ -69,8 +69,9 @@ func TestParseNodesForms(t *testing.T) {
 		// Slurm 20.11.
 		{"NodeName=n1 Arch=x86_64 CoresPerSocket=16 \n   CPUAlloc=0 CPUTot=32 CPULoad=0.01\n   AvailableFeatures=(null)\n   ActiveFeatures=(null)\n   Gres=(null)\n   RealMemory=190000 AllocMem=0\n" +
 			"   State=DOWN*+DRAIN ThreadsPerCore=1\n   Partitions=batch \n   Reason=Not responding [slurm@2021-01-01T00:00:00]\n   Comment=(null)\n",
-			Node{Name: "n1", Partitions: "batch", State: "DOWN+NOT_RESPONDING+DRAIN", CPUs: 32, MemMB: 190000, CoresPerSocket: 16, ThreadsPerCore: 1}},
+			Node{Name: "n1", Partitions: "batch", State: "DOWN+NOT_RESPONDING+DRAIN", CPUs: 32, MemMB: 190000, CoresPerSocket: 16, ThreadsPerCore: 1, Reason: "Not responding"}},
 		{"NodeName=a\r\n   State=IDLE\r\n\r\n", Node{Name: "a", State: "IDLE"}},
+		{"NodeName=a CPUTot=4 Reason=broken\nPartitionName=x State=UP\n\nCPUTot=9 Extra=x\n", Node{Name: "a", CPUs: 4}},
 		{"NodeName=a Gres=gpu:2K\n", Node{Name: "a", GRES: "gpu:2K", GPUs: 2048}},
 	} {
 		got, err := ParseNodes(strings.NewReader(c.text))

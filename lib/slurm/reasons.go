@@ -194,7 +194,8 @@ func WillNeverStart(reason string) bool {
 		"InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "JobHoldMaxRequeue":
 		return true
 	default:
-		return strings.Contains(code, "PerJob")
+		kind, limited := LimitOfReason(code)
+		return limited && kind.Bound == "Min" || strings.Contains(code, "PerJob")
 	}
 }
 

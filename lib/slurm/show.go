@@ -11,15 +11,13 @@ import (
 )
 
 // records splits the output of "scontrol show", one-line or multi-line, into records. Every
-// record starts with the key first at the beginning of a line. scontrol prints free text between its keys, and marks
-// no ends: a record in which a key that counts comes twice is not believed.
+// record starts with the key first at the beginning of a line; other lines belong to the record before them, if that has free
+// text, which may contain newlines. scontrol prints free text between its keys, and marks no ends: a record in which a
+// key that counts comes twice is not believed.
 type records struct {
 	*values
 	scan  *recordScanner
 	first []byte
-	// loose appends lines with any beginning to the record before them, as the name of a job
-	// may contain a newline.
-	loose bool
 
 	line   []byte // first line of the next record, if ahead
 	ahead  bool
@@ -56,7 +54,7 @@ func (s *records) next() bool {
 			if len(s.record) > 0 {
 				return true
 			}
-		case len(s.record) > 0 && (s.loose || line[0] <= ' '):
+		case len(s.record) > 0 && (line[0] <= ' ' || hasText(s.record)):
 			if len(s.record)+len(line) > maxRecord {
 				s.err = s.scan.fail("longer than %d bytes", maxRecord)
 				break
@@ -69,6 +67,16 @@ func (s *records) next() bool {
 		}
 	}
 	return s.err == nil && len(s.record) > 0
+}
+
+// hasText reports whether a record has a key with free text.
+func hasText(record []byte) bool {
+	for _, key := range []string{"JobName=", "Reason=", "Comment=", "Extra="} {
+		if bytes.Contains(record, []byte(key)) {
+			return true
+		}
+	}
+	return false
 }
 
 // fields calls each with the key and the value of each KEY=VALUE word of the record, in order,

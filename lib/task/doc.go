@@ -15,11 +15,11 @@
 //
 //	need       what a task says of its needs: options of sbatch, a resource request, rules of retries; pure
 //	queue      where tasks come from: the interface
-//	runner     where tasks run: the interface, and the journal that a job leaves
+//	runner     where tasks run: the interface
 //
 // # Files
 //
-//	DATA/state/tasks/ID/run.JOB.N    the journal of start N of a job, which the job writes and runner reads
+//	DATA/state/tasks/ID/run.JOB.N    the journal of start N of a job, which the job writes; see lib/agent/record
 //
 // # Promises, and the tests that hold them
 //
@@ -32,8 +32,6 @@
 //	    lib/task/task_test.go:TestClean
 //	What is not seen once is not gone
 //	    lib/task/absence_test.go:TestAbsence
-//	A journal that was cut off is read as far as it goes
-//	    lib/task/runner/journal_test.go:TestParseRun
 //	A task says what it needs in one language, and bad needs are refused before a job is submitted
 //	    lib/task/need/need_test.go:TestOptions
 package task

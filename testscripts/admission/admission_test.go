@@ -9,12 +9,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -65,41 +63,14 @@ func (c chance) machines() string {
 	return strings.Join(lines, "\n")
 }
 
-// someone runs commands as a user of the cluster.
-type someone struct {
-	name string
-	env  []string
-	cred *syscall.Credential // nil: root
-}
+// runner runs what the package under test asks for as a user of the cluster.
+type runner struct{ *harness.Someone }
 
-func as(t *testing.T, name string) *someone {
-	t.Helper()
-	s := &someone{name: name, env: []string{"HOME=/tmp", "PATH=" + os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C", "USER=" + name}}
-	for k, v := range harness.Cluster(t) {
-		s.env = append(s.env, k+"="+v)
-	}
-	if name == "root" {
-		return s
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid, _ := strconv.Atoi(u.Uid)
-	gid, _ := strconv.Atoi(u.Gid)
-	s.cred = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return s
-}
-
-// Run runs a command as the user; it is a command.Runner.
-func (s *someone) Run(ctx context.Context, c command.Cmd) (command.Result, error) {
-	x := exec.CommandContext(ctx, c.Name, c.Args...)
-	x.Env, x.Dir, x.Stdin = s.env, "/tmp", c.Stdin
-	if s.cred != nil {
-		x.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
-	}
+// Run is that of command.Runner.
+func (r runner) Run(_ context.Context, c command.Cmd) (command.Result, error) {
+	x := r.Command(append([]string{c.Name}, c.Args...)...)
 	var out, errs bytes.Buffer
-	x.Stdout, x.Stderr = &out, &errs
+	x.Stdin, x.Stdout, x.Stderr = c.Stdin, &out, &errs
 	if c.Stdout != nil {
 		x.Stdout = c.Stdout
 	}
@@ -112,16 +83,6 @@ func (s *someone) Run(ctx context.Context, c command.Cmd) (command.Result, error
 		err = &command.ExitError{Name: c.Name, Code: exit.ExitCode(), Stderr: errs.String()}
 	}
 	return command.Result{Stdout: out.Bytes()}, err
-}
-
-// must runs a command of the administrator.
-func (s *someone) must(t *testing.T, args ...string) string {
-	t.Helper()
-	r, err := s.Run(t.Context(), command.Cmd{Name: args[0], Args: args[1:]})
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", args, err, r.Stdout)
-	}
-	return string(r.Stdout)
 }
 
 // chance draws what a world and its jobs are made of.
@@ -167,7 +128,7 @@ func (c chance) limits(names ...string) []string {
 }
 
 // world makes random partitions, QoS and limits of associations.
-func world(t *testing.T, root *someone, r chance) {
+func world(t *testing.T, root *harness.Someone, r chance) {
 	t.Helper()
 	for i := range qosCount {
 		set := r.limits("MaxWall", "MaxTRESPerJob", "MaxTRESPerUser", "MaxTRESPerNode")
@@ -176,21 +137,21 @@ func world(t *testing.T, root *someone, r chance) {
 			least = "MinTRESPerJob=" + r.pick("cpu=2,gres/gpu=-1", "cpu=-1,gres/gpu=1")
 		}
 		flags := r.pick("-1", "-1", "DenyOnLimit", "DenyOnLimit", "DenyOnLimit,OverPartQOS", "PartitionTimeLimit")
-		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "qos", fmt.Sprintf("q%d", i), "set", least, "Flags=" + flags}, set...)...)
+		root.Must(append([]string{"sacctmgr", "-iQ", "modify", "qos", fmt.Sprintf("q%d", i), "set", least, "Flags=" + flags}, set...)...)
 	}
 	for _, u := range users {
-		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "user", u, "set", "QOS=" + r.pick("q0", "q1,q2", "normal,q0", "normal,q0", "normal,q0,q1", "normal,q1,q2", "normal,q0,q1,q2,q3"),
+		root.Must(append([]string{"sacctmgr", "-iQ", "modify", "user", u, "set", "QOS=" + r.pick("q0", "q1,q2", "normal,q0", "normal,q0", "normal,q0,q1", "normal,q1,q2", "normal,q0,q1,q2,q3"),
 			"DefaultQOS=" + r.pick("-1", "-1", "-1", "q0", "q1")},
 			r.limits("MaxWall", "MaxTRESPerJob", "MaxSubmitJobs", "MaxJobs")...)...)
 	}
 	for _, a := range accounts {
-		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "account", a, "set", "DefaultQOS=" + r.pick("-1", "-1", "-1", "q1")}, r.limits("GrpTRES")...)...)
+		root.Must(append([]string{"sacctmgr", "-iQ", "modify", "account", a, "set", "DefaultQOS=" + r.pick("-1", "-1", "-1", "q1")}, r.limits("GrpTRES")...)...)
 	}
 	for i, nodes := range []string{r.pick("", "", "cpu1", "cpu2", "cpu[1-2]"), r.pick("", "", "gpu1", "small1", "gpu2,small1")} {
 		if nodes != "" {
 			whom := r.pick("users=alice", "users=alice,bob", "accounts=research", "accounts=csi", "users=-bob", "accounts=-csi", "users=bob accounts=research", "users=-alice accounts=research")
 			set := append([]string{"scontrol", "create", "reservation", fmt.Sprintf("reservationname=r%d", i), "starttime=now", "duration=2-00:00:00", "nodes=" + nodes, "flags=ignore_jobs"}, strings.Fields(whom)...)
-			root.must(t, set...)
+			root.Must(set...)
 		}
 	}
 	for i := range partitions {
@@ -217,7 +178,7 @@ func world(t *testing.T, root *someone, r chance) {
 		add(6, "JobDefaults=DefCpuPerGPU=3", "JobDefaults=DefMemPerGPU=5000")
 		add(5, "QOS=q3", "QOS=q2")
 		add(6, "OverSubscribe=EXCLUSIVE")
-		root.must(t, append([]string{"scontrol", "create"}, set...)...)
+		root.Must(append([]string{"scontrol", "create"}, set...)...)
 	}
 }
 
@@ -299,9 +260,9 @@ type said struct {
 	words    string
 }
 
-func ask(s *someone, args ...string) said {
+func ask(s *harness.Someone, args ...string) said {
 	var errs bytes.Buffer
-	r, err := s.Run(context.Background(), command.Cmd{Name: "sbatch", Args: args, Stderr: &errs, Stdin: strings.NewReader("#!/bin/sh\n:\n")})
+	r, err := runner{s}.Run(context.Background(), command.Cmd{Name: "sbatch", Args: args, Stderr: &errs, Stdin: strings.NewReader("#!/bin/sh\n:\n")})
 	if err != nil {
 		return said{false, strings.TrimSpace(errs.String())}
 	}
@@ -309,7 +270,7 @@ func ask(s *someone, args ...string) said {
 }
 
 type drawn struct {
-	who  *someone
+	who  *harness.Someone
 	job  admission.Job
 	args []string
 
@@ -365,17 +326,17 @@ func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
 func (d *drawn) reserved() bool { return int64(len(d.now)) < max(1, d.job.Nodes) }
 
 func (d *drawn) String() string {
-	return fmt.Sprintf("%s: sbatch %s\n%s\nmodel: %v %+v, fits %v", d.who.name, strings.Join(d.args, " "), d.place, d.verdict, d.findings, d.fits)
+	return fmt.Sprintf("%s: sbatch %s\n%s\nmodel: %v %+v, fits %v", d.who.Name, strings.Join(d.args, " "), d.place, d.verdict, d.findings, d.fits)
 }
 
 // TestAgainstSlurm draws worlds and jobs until there are enough cases or the time is
 // over, but one world at least.
 func TestAgainstSlurm(t *testing.T) {
 	const enough, budget = 400, 60 * time.Second
-	root := as(t, "root")
+	root := harness.As(t, "root")
 	t.Logf("PONOS_SEED=%d", seed)
 	for i := range qosCount {
-		root.must(t, "sacctmgr", "-iQ", "add", "qos", fmt.Sprintf("q%d", i))
+		root.Must("sacctmgr", "-iQ", "add", "qos", fmt.Sprintf("q%d", i))
 	}
 	start := time.Now()
 	count := map[string]int{}
@@ -391,28 +352,28 @@ func TestAgainstSlurm(t *testing.T) {
 	}
 }
 
-func runWorld(t *testing.T, root *someone, r chance, count map[string]int) int {
+func runWorld(t *testing.T, root *harness.Someone, r chance, count map[string]int) int {
 	world(t, root, r)
 	defer func() {
 		for _, u := range users {
-			root.must(t, "scancel", "--user="+u)
+			root.Must("scancel", "--user="+u)
 		}
 		for i := range partitions {
 			deleted(t, root, "PartitionName", fmt.Sprintf("p%d", i))
 		}
-		for _, name := range strings.Fields(root.must(t, "sh", "-c", "scontrol --oneliner show reservation | sed -n 's/^ReservationName=\\([^ ]*\\) .*/\\1/p'")) {
+		for _, name := range strings.Fields(root.Must("sh", "-c", "scontrol --oneliner show reservation | sed -n 's/^ReservationName=\\([^ ]*\\) .*/\\1/p'")) {
 			deleted(t, root, "ReservationName", name)
 		}
 	}()
 	places := map[string]string{}
 	for i := range partitions {
 		name := fmt.Sprintf("p%d", i)
-		places[name] = root.must(t, "scontrol", "--oneliner", "show", "partition", name)
+		places[name] = root.Must("scontrol", "--oneliner", "show", "partition", name)
 	}
 	var all []*drawn
 	for _, name := range users {
-		who := as(t, name)
-		client := &slurm.Client{Run: who, Env: who.env}
+		who := harness.As(t, name)
+		client := &slurm.Client{Run: runner{who}, Env: who.Env}
 		snapshot, err := cluster.Asker{Slurm: client, User: name, Now: time.Now}.Ask(t.Context())
 		if err != nil || snapshot.Note != "" {
 			t.Fatalf("%v %s", err, snapshot.Note)
@@ -466,7 +427,7 @@ func compare(t *testing.T, all []*drawn, count map[string]int) {
 
 // land submits some of the jobs that the model has start, and some that it has wait
 // for ever, and looks where they have run.
-func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
+func land(t *testing.T, root *harness.Someone, all []*drawn, count map[string]int) {
 	const most = 6
 	ids := map[string]*drawn{}
 	started, waiting, late := 0, 0, 0
@@ -475,7 +436,7 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 		if d.late && d.verdict == admission.No && starts && late < most {
 			late++
 			if a := ask(d.who, append([]string{"--parsable", "--output=/dev/null"}, d.args...)...); a.accepted {
-				root.must(t, "scancel", a.words)
+				root.Must("scancel", a.words)
 				t.Errorf("%v\nSlurm accepts it, job %s", d, a.words)
 			}
 			count["refused late"]++
@@ -500,7 +461,7 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 	deadline := time.Now().Add(harness.Patience)
 	for id, d := range ids {
 		for {
-			fields := strings.Fields(root.must(t, "scontrol", "--oneliner", "show", "job", id))
+			fields := strings.Fields(root.Must("scontrol", "--oneliner", "show", "job", id))
 			value := func(key string) string {
 				for _, f := range fields {
 					if v, ok := strings.CutPrefix(f, key+"="); ok {
@@ -528,7 +489,7 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 				time.Sleep(200 * time.Millisecond)
 				continue
 			}
-			names := strings.Fields(root.must(t, "scontrol", "show", "hostnames", value("NodeList")))
+			names := strings.Fields(root.Must("scontrol", "show", "hostnames", value("NodeList")))
 			for _, n := range names {
 				if !slices.Contains(d.now, n) {
 					t.Errorf("%v\njob %s is on %s", d, id, n)
@@ -541,9 +502,9 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 }
 
 // deleted removes a partition or a reservation, which takes as long as its jobs need to end.
-func deleted(t *testing.T, root *someone, what, name string) {
+func deleted(t *testing.T, root *harness.Someone, what, name string) {
 	for end := time.Now().Add(harness.Patience); ; time.Sleep(200 * time.Millisecond) {
-		_, err := root.Run(context.Background(), command.Cmd{Name: "scontrol", Args: []string{"delete", what + "=" + name}})
+		_, err := runner{root}.Run(context.Background(), command.Cmd{Name: "scontrol", Args: []string{"delete", what + "=" + name}})
 		if err == nil || time.Now().After(end) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -117,7 +118,7 @@ func (w *world) add(i int) {
 		ID: id(i), Slug: slug, Process: "3f0cf6c1-0000-4000-8000-000000000001", Attempt: 1, Runner: "slurm",
 		Intent: submitted, Job: w.job(i), Submitted: submitted,
 	}))
-	w.must(os.Symlink(w.job(i), filepath.Join(d.Path, runner.Owner(1))))
+	w.must(os.Symlink(w.job(i), filepath.Join(d.Path, record.Owner(1))))
 	w.must(os.WriteFile(w.output(i), []byte(strings.Repeat("a line of the task's own output\n", 20)), 0o600))
 }
 

@@ -23,6 +23,7 @@ type agent struct {
 	config     string
 	env        []string
 	accounting bool
+	local      bool // its tasks run on this machine
 	mount      *mount
 
 	mu       sync.Mutex
@@ -55,21 +56,25 @@ func (i injection) String() string {
 	return fmt.Sprintf("%s at %s number %d", stageNames[i.stage], i.call, i.when)
 }
 
-// newAgents makes two agents on the spool, one with and one without accounting,
+// newAgents makes three agents on the spool, one with and one without accounting and one of mode local,
 // and one of Arkindex.
 func (w *world) newAgents() {
-	for i, a := range []*agent{{name: "a", accounting: true}, {name: "b"}, {name: "c", accounting: true}} {
+	for i, a := range []*agent{{name: "a", accounting: true}, {name: "b"}, {name: "c", accounting: true}, {name: "d", local: true}} {
 		a.w, a.mount, a.calmed = w, w.mounts[i+1], make(chan struct{})
 		a.config = w.file(a.name + ".yaml")
 		queue := "queue: spool:" + w.mounts[0].sub + "\n"
 		if a.name == "c" {
 			queue = fmt.Sprintf("url: %s\nfarm_id: %s\nseed: %s\n", w.url, server.FarmID, server.Seed)
 		}
+		where := `slurm: {base: {time: 10, mem: 50M}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s, arrays: true, config_flag: "", pack: {jobs: 2, cpus: 2, time: 12m, linger: 5s}}`
+		if a.local {
+			where = "mode: local\nlocal: {max_jobs: 3, cpus: 3, gpus: 1, memory: 1G, stop_wait: 20s}"
+		}
 		text := fmt.Sprintf(`%sdata_dir: %s
 pid_file: %s
 logging: {path: %s, task_format: "[agent %%(levelname)s %%(asctime)s] %%(message)s"}
-slurm: {base: {time: 10, mem: 50M}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s, arrays: true, config_flag: "", pack: {jobs: 2, cpus: 2, time: 12m, linger: 5s}}
-`, queue, a.mount.sub, w.file("log", a.name+".pid"), w.file("log", a.name+".log"))
+%s
+`, queue, a.mount.sub, w.file("log", a.name+".pid"), w.file("log", a.name+".log"), where)
 		w.must(os.WriteFile(a.config, []byte(text), 0o600))
 		a.env = append(w.env[:len(w.env):len(w.env)], "PONOS_CONFIG="+a.config, "SLURM_CONF="+w.slurmConf(a.accounting))
 		w.agents = append(w.agents, a)
@@ -198,7 +203,7 @@ func (a *agent) start(loop, pack bool) (*pipeline, error) {
 		if i == 0 && loop {
 			args = append(args, "--every", "1s")
 		}
-		if i == 2 && pack {
+		if i == 2 && pack && !a.local {
 			args = append(args, "--pack")
 		}
 		if injected != nil && injected.stage == i {

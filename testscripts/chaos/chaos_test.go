@@ -240,11 +240,17 @@ func (w *world) report(left []*item) {
 	if arrays == 0 {
 		t.Errorf("no job array was submitted")
 	}
-	packed := 0
+	packed, local := 0, 0
 	for _, i := range w.tasks.all() {
-		if strings.Contains(w.effect(i).last().job, ".") {
+		switch job := w.effect(i).last().job; {
+		case strings.Contains(job, "."):
 			packed++
+		case strings.Contains(job, "-"):
+			local++
 		}
+	}
+	if local == 0 {
+		t.Errorf("no task ran on this machine")
 	}
 	if packed == 0 {
 		t.Errorf("no task ran in a pilot job")
@@ -254,7 +260,7 @@ func (w *world) report(left []*item) {
 	for _, a := range w.agents {
 		starts += a.starts
 	}
-	counts := fmt.Sprintf("seed %d, %v: %d tasks %v, %d broken; %d arrays of %d tasks; %d tasks in pilot jobs; %d starts of agents", *seed, *lasting, len(w.tasks.all()), states, len(broken), arrays, elements, packed, starts)
+	counts := fmt.Sprintf("seed %d, %v: %d tasks %v, %d broken; %d arrays of %d tasks; %d tasks in pilot jobs; %d on this machine; %d starts of agents", *seed, *lasting, len(w.tasks.all()), states, len(broken), arrays, elements, packed, local, starts)
 	_ = os.WriteFile(w.dir+".result", []byte(counts+"\n"+text), 0o644)
 	t.Logf("%s\n%s", counts, text)
 	if *keep && !t.Failed() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,22 +21,12 @@ func (w *world) slurmDir() string { return w.file("slurm") }
 // what the agents know of jobs has to come from elsewhere.
 const minJobAge = 5
 
-func (w *world) clusterScript(name string, args ...string) error {
-	c := exec.Command(filepath.Join(harness.Root(), "testscripts/cluster", name), args...)
-	c.Env = append(os.Environ(), "PATH="+realPath, "PONOS_CLUSTER="+w.slurmDir(), fmt.Sprintf("PONOS_CLUSTER_PORT=%d", w.port))
-	out, err := c.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("testscripts/cluster/%s: %w\n%s", name, err, out)
-	}
-	return nil
-}
-
 // startCluster starts the cluster, and makes a second configuration by which there
 // is no accounting.
 func (w *world) startCluster() {
-	if err := w.clusterScript("up", "--clean"); err != nil {
-		w.t.Fatal(err)
-	}
+	var err error
+	w.cluster, err = harness.Hold(w.slurmDir(), w.port, realPath)
+	w.must(err)
 	conf := w.slurmConf(true)
 	text, err := os.ReadFile(conf)
 	w.must(err)
@@ -65,15 +54,6 @@ func (w *world) slurmConf(accounting bool) string {
 		return w.file("slurm/etc/slurm.conf")
 	}
 	return w.file("slurm/etc-without/slurm.conf")
-}
-
-func (w *world) clusterDown() {
-	if _, err := os.Stat(w.file("slurm/etc/slurm.conf")); err != nil {
-		return
-	}
-	if err := w.clusterScript("down", "--purge"); err != nil {
-		w.t.Log(err)
-	}
 }
 
 // slurm runs a command of Slurm itself, without faults.

@@ -105,6 +105,16 @@ func kinds() []kind {
 		return a.name, os.WriteFile(w.file("log", a.name+".pid"), []byte("1\n"), 0o600) == nil
 	})
 
+	add("local-worker-killed", "", func(w *world, _ *rand.Rand) (string, bool) {
+		for _, pid := range w.processes() { // its task goes on, and its job records the end
+			args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if strings.Contains(string(args), "ponos-worker\x00local\x00") {
+				return "", syscall.Kill(pid, syscall.SIGKILL) == nil
+			}
+		}
+		return "", false
+	})
+
 	clock := func(steps ...time.Duration) func(*world, *rand.Rand) (string, bool) {
 		return func(w *world, r *rand.Rand) (string, bool) {
 			a := w.anAgent(r)

@@ -44,6 +44,8 @@ type world struct {
 	mounts []*mount
 	lock   *os.File
 
+	cluster *harness.Held
+
 	arkindex *server.Server
 	web      *http.Server
 	url      string
@@ -94,7 +96,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	}
 	w.record = &record{dir: w.dir}
 	w.installPrograms()
-	for _, name := range []string{"spool", "a", "b", "c"} {
+	for _, name := range []string{"spool", "a", "b", "c", "d"} {
 		w.mounts = append(w.mounts, w.mount(name))
 	}
 	w.startCluster()
@@ -119,7 +121,6 @@ func (w *world) holdPlace() {
 	if err := syscall.Flock(int(w.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		w.t.Fatalf("another run has seed and directory %s", w.dir)
 	}
-	w.clusterDown()
 	w.unmount()
 	w.must(os.RemoveAll(w.dir))
 }
@@ -148,7 +149,11 @@ func (w *world) end() {
 		_ = exec.Command("cp", "-a", w.file("fs"), w.file("kept")).Run()
 		_ = exec.Command("cp", "-a", filepath.Join(w.slurmDir(), "log"), w.file("kept", "slurm")).Run()
 	}
-	w.clusterDown()
+	if w.cluster != nil {
+		if err := w.cluster.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}
 	w.unmount()
 	if !w.t.Failed() {
 		_ = os.RemoveAll(w.dir)

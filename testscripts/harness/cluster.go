@@ -2,14 +2,18 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/ponos-tools/ponos/testscripts/needs"
@@ -19,9 +23,57 @@ import (
 var cluster struct {
 	once sync.Once
 	lock net.Listener // see clusterPort
-	dir  string
+	held *Held
 	env  map[string]string
 	err  error
+}
+
+// Held is a cluster that ends with the process that holds it, however that ends.
+type Held struct {
+	Env   map[string]string // what its programs need to speak to it
+	end   io.Closer
+	holds *exec.Cmd
+	said  *bytes.Buffer
+}
+
+// Hold starts a cluster in a directory, with 20 ports from that one on, of the Slurm in the directories of path. The
+// caller's environment may have further settings of testscripts/cluster/up.
+func Hold(dir string, port int, path string) (*Held, error) {
+	h := &Held{Env: map[string]string{}, said: &bytes.Buffer{}}
+	h.holds = exec.Command(filepath.Join(Root(), "testscripts/cluster/held"))
+	h.holds.Env = append(os.Environ(), "PATH="+path, "PONOS_CLUSTER="+dir, fmt.Sprintf("PONOS_CLUSTER_PORT=%d", port))
+	h.holds.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // It outlives what ends all processes of a group.
+	h.holds.Stderr = h.said
+	end, err := h.holds.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	h.end = end
+	stdout, err := h.holds.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := h.holds.Start(); err != nil {
+		return nil, err
+	}
+	exports, err := io.ReadAll(stdout)
+	if err != nil || len(exports) == 0 {
+		return nil, cmp.Or(h.Close(), err, errors.New("testscripts/cluster/held: no exports"))
+	}
+	for line := range strings.Lines(string(exports)) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		h.Env[name] = value
+	}
+	return h, nil
+}
+
+// Close ends the cluster and removes its directory.
+func (h *Held) Close() error {
+	_ = h.end.Close()
+	if err := h.holds.Wait(); err != nil {
+		return fmt.Errorf("testscripts/cluster/held: %w\n%s", err, h.said)
+	}
+	return nil
 }
 
 // Cluster starts the real Slurm cluster of this test package, fresh and with a
@@ -39,16 +91,7 @@ func Cluster(t testing.TB) map[string]string {
 }
 
 func startCluster() {
-	if os.Getenv("PONOS_TEST_SLURM") == "no" {
-		cluster.err = fmt.Errorf("PONOS_TEST_SLURM=no")
-		return
-	}
-	if os.Geteuid() != 0 {
-		cluster.err = fmt.Errorf("starting its cluster takes root")
-		return
-	}
-	if _, err := os.Stat("/etc/debian_version"); err != nil {
-		cluster.err = fmt.Errorf("the cluster needs Debian's packages")
+	if cluster.err = noCluster(); cluster.err != nil {
 		return
 	}
 	port, err := clusterPort()
@@ -56,27 +99,33 @@ func startCluster() {
 		cluster.err = err
 		return
 	}
-	dir := fmt.Sprintf("/tmp/ponos-cluster-%d", port)
-	up := exec.Command(filepath.Join(Root(), "testscripts/cluster/up"), "--clean")
 	// The Slurm that the caller's PATH leads to, without the programs of the tests that stand in for it.
-	up.Env = append(os.Environ(), "PATH="+callersPath+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PONOS_CLUSTER="+dir, fmt.Sprintf("PONOS_CLUSTER_PORT=%d", port))
-	var out, log bytes.Buffer
-	up.Stdout, up.Stderr = &out, &log
-	cluster.dir = dir
-	if err := up.Run(); err != nil {
-		cluster.err = fmt.Errorf("testscripts/cluster/up: %w\n%s", err, log.String())
+	cluster.held, cluster.err = Hold(fmt.Sprintf("/tmp/ponos-cluster-%d", port), port, callersPath+systemPath)
+	if cluster.err != nil {
 		return
 	}
-	cluster.env = map[string]string{}
-	for line := range strings.Lines(out.String()) {
-		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		cluster.env[name] = value
-	}
+	cluster.env = cluster.held.Env
 	for _, variable := range Clock() {
 		name, value, _ := strings.Cut(variable, "=")
 		cluster.env[name] = value
 	}
 }
+
+// noCluster is why there cannot be a cluster here.
+func noCluster() error {
+	if os.Getenv("PONOS_TEST_SLURM") == "no" {
+		return errors.New("PONOS_TEST_SLURM=no")
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("starting its cluster takes root")
+	}
+	if _, err := os.Stat("/etc/debian_version"); err != nil {
+		return errors.New("the cluster needs Debian's packages")
+	}
+	return nil
+}
+
+const systemPath = ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // callersPath is PATH before the tools and the stand-ins of the tests are put before it.
 var callersPath = os.Getenv("PATH")
@@ -90,7 +139,7 @@ func clusterPort() (int, error) {
 		return 0, err
 	}
 	const first, ports, ranges = 20000, 20, 500
-	// A package begins at a range of its own, where it finds what a killed run of it has left.
+	// A package begins at a range of its own.
 	h := fnv.New32a()
 	h.Write([]byte(wd))
 	for i := range uint32(ranges) {
@@ -99,7 +148,7 @@ func clusterPort() (int, error) {
 		if err != nil {
 			continue
 		}
-		if free(port, ports-1) || left(port) {
+		if free(port, ports-1) {
 			cluster.lock = lock
 			return port, nil
 		}
@@ -120,21 +169,13 @@ func free(port, n int) bool {
 	return true
 }
 
-// left tells whether a killed run has left its cluster there, which --clean ends.
-func left(port int) bool {
-	_, err := os.Stat(fmt.Sprintf("/tmp/ponos-cluster-%d", port))
-	return err == nil
-}
-
 // stopCluster ends the cluster, if one was started.
 func stopCluster() {
-	if cluster.dir == "" {
+	if cluster.held == nil {
 		return
 	}
-	down := exec.Command(filepath.Join(Root(), "testscripts/cluster/down"), "--purge")
-	down.Env = append(os.Environ(), "PONOS_CLUSTER="+cluster.dir)
-	if out, err := down.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "testscripts/cluster/down: %v\n%s", err, out)
+	if err := cluster.held.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	}
 	cluster.lock.Close()
 }

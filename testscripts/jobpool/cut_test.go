@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // TestWhatIsCutOffHasNotSucceeded ends jobs and steps while tasks run whose shells go on when their
@@ -30,7 +33,10 @@ func TestWhatIsCutOffHasNotSucceeded(t *testing.T) {
 		{"scancel of the step of a worker", own, "", []string{"sh", "-c", `scancel "$0.0"; sleep 3; scancel "$0"`}},
 		{"SIGTERM to the step of a worker", own, "trap : TERM; ", []string{"sh", "-c", `scancel --signal=TERM "$0"; sleep 3; scancel "$0"`}},
 	} {
-		t.Run(tt.name, func(t *testing.T) { cutOff(t, tt.pilots, tt.trap, tt.cut) })
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // one job at a time each, so that none waits for another
+			cutOff(t, tt.pilots, tt.trap, tt.cut)
+		})
 	}
 }
 
@@ -63,26 +69,27 @@ func cutOff(t *testing.T, byPilots bool, trap string, cut []string) {
 		run = func() string {
 			return p.batch(fmt.Sprintf("exec jobpool --resume --run run --jobs %d --kill-after 2s --term-grace 2s <tasks\n", long/2), "--partition=cpu", "--nodes=2", "--time=10")
 		}
-		t.Cleanup(func() { _ = p.quietly("scancel", "--name=job.sh") })
 	}
 	has := func(pattern string) int {
 		names, _ := filepath.Glob(filepath.Join(p.dir, pattern))
 		return len(names)
 	}
 	job := run()
+	t.Cleanup(func() { _ = p.quietly("scancel", job) })
 	await(p, "all tasks have begun", func() bool { return has("whole.*") == quick && has("begun.*") == long })
-	time.Sleep(2 * time.Second)
+	time.Sleep(20 * wire.EndNotice) // Until then the time grows for which it stays open how they ended.
 	p.slurm(cut[0], append(cut[1:], job)...)
 	time.Sleep(6 * time.Second) // which is longer than KillWait
-	next, done := time.Now(), func() bool { return has("whole.*") == tasks }
-	await(p, "all tasks are done", func() bool {
-		if state := p.state(job); time.Now().After(next) && len(p.jobs()) == 0 && state != "RUNNING" && state != "COMPLETING" && !done() {
+	next := time.Now()
+	await(p, "the run is over", func() bool {
+		state := p.state(job)
+		if over := p.over() >= 0 || !byPilots && state == "COMPLETED"; over {
+			return true
+		}
+		if time.Now().After(next) && len(p.jobs()) == 0 && !slices.Contains([]string{"PENDING", "RUNNING", "COMPLETING"}, state) {
 			job, next = run(), time.Now().Add(15*time.Second)
 		}
-		if byPilots {
-			return p.over() >= 0
-		}
-		return done() && p.state(job) != "RUNNING"
+		return false
 	})
 	p.endsOnce(tasks)
 	ran := p.timesRun()

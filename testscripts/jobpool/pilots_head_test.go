@@ -161,6 +161,51 @@ func TestRetryOutlivesSchedulersOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// The jobs of a run that is over run nothing any more, though Slurm may have them for a while: the call that
+// continues the run waits for their end, and gets another job.
+func TestRetryWhileTheLastJobEndsOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10")
+	const task = "touch begun; until [ -e go ]; do sleep 0.1; done; [ -e ok ]\n"
+	status, stdout, stderr := p.run(task)
+	if status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	first := strings.TrimSpace(stdout)
+	await(p, "the task runs", func() bool { return p.quietly("ls", "begun") != "" })
+	last := p.pilotOf(p.processes("--elastic")[0])
+	_ = syscall.Kill(last, syscall.SIGSTOP)
+	defer func() { _ = syscall.Kill(last, syscall.SIGCONT) }()
+	p.touch("go")
+	await(p, "the run has ended", func() bool {
+		said := p.quietly(filepath.Join(harness.Bin, "jobpool"), "ctl", "status", "--run", "run")
+		return p.over() == 1 && strings.HasPrefix(said, "ended at ")
+	})
+	p.touch("ok")
+	c := p.command("--retry-failed")
+	c.Stdin = strings.NewReader(task)
+	said, err := os.Create(filepath.Join(p.dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	c.Stderr = said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(p, "the call says what it waits for", func() bool {
+		return p.quietly("cat", "said") == "jobpool: waiting for job "+first+" to end: the run in "+p.dir+"/run is over"
+	})
+	_ = syscall.Kill(last, syscall.SIGCONT)
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v: %s", err, p.quietly("cat", "said"))
+	}
+	await(p, "the failed task has run again", func() bool { return p.over() == 0 && len(p.jobs()) == 0 })
+	if n := p.submitted(); n != 2 {
+		t.Errorf("%d jobs were submitted", n)
+	}
+	p.noneLeft()
+}
+
 // What a user has drained stays drained when the scheduler's job ends: what runs in another job ends
 // there, no task begins, and the run is over. The same call continues it.
 func TestDrainOutlivesSchedulersOverSlurm(t *testing.T) {

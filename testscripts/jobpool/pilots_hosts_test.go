@@ -9,7 +9,7 @@ import (
 func TestPilotsAvoidABrokenHost(t *testing.T) {
 	p := pilots(t, "--alloc-sbatch=--time=5 --nodes=1", "--max-jobs", "2", "--linger", "10s",
 		"--node-setup", "case $JOBPOOL_NODE in cpu1@*) echo no scratch; exit 1;; esac")
-	status, _, stderr := p.run(strings.Repeat("sleep 0.5; echo $JOBPOOL_NODE\n", 40))
+	status, _, stderr := p.run(strings.Repeat("until [ -e go ]; do sleep 0.1; done\n", 40))
 	if status != 0 {
 		t.Fatalf("status %d: %s", status, stderr)
 	}
@@ -18,6 +18,7 @@ func TestPilotsAvoidABrokenHost(t *testing.T) {
 	if out := p.quietly("jobpool", "ctl", "status", "--run", "run"); !strings.Contains(out, excluded+" until ") || !strings.Contains(out, "no scratch") {
 		t.Errorf("status: %s", out)
 	}
+	p.touch("go")
 	await(p, "the run is over", func() bool { return p.over() >= 0 })
 	if p.over() != 0 {
 		t.Errorf("status %d: %s", p.over(), p.said())

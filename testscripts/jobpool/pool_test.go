@@ -193,10 +193,8 @@ func (p *pool) status() map[string]any {
 // eventually waits until what holds.
 func (p *pool) eventually(what string, holds func() bool) {
 	p.Helper()
-	for end := time.Now().Add(harness.Patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.Fatalf("never: %s\n%s", what, p.output())
-		}
+	if !harness.Wait(holds) {
+		p.Fatalf("never: %s\n%s", what, p.output())
 	}
 }
 

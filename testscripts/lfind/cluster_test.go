@@ -1,86 +1,18 @@
 package lfind
 
 import (
-	"bytes"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
-
-// someone is a user of the real cluster.
-type someone struct {
-	t    *testing.T
-	env  []string
-	dir  string // also HOME, on a file system that the nodes share
-	cred *syscall.Credential
-}
-
-func as(t *testing.T, name string) *someone {
-	t.Helper()
-	cluster := harness.Cluster(t)
-	u, err := user.Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid, err1 := strconv.Atoi(u.Uid)
-	gid, err2 := strconv.Atoi(u.Gid)
-	dir, err3 := os.MkdirTemp("/tmp", "lfind-cluster-")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
-	s := &someone{t: t, dir: dir, cred: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	s.env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C", "USER=" + name}
-	for k, v := range cluster {
-		s.env = append(s.env, k+"="+v)
-	}
-	return s
-}
-
-func (s *someone) command(args ...string) *exec.Cmd {
-	c := exec.Command(args[0], args[1:]...)
-	c.Env, c.Dir = s.env, s.dir
-	c.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
-	return c
-}
-
-// run runs a command and returns its output, its errors and its exit status.
-func (s *someone) run(args ...string) (stdout, stderr string, status int) {
-	s.t.Helper()
-	c := s.command(args...)
-	var out, errs bytes.Buffer
-	c.Stdout, c.Stderr = &out, &errs
-	err := c.Run()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		status = exit.ExitCode()
-	case err != nil:
-		s.t.Fatalf("%v: %v", args, err)
-	}
-	return out.String(), errs.String(), status
-}
-
-// write puts a file into the user's directory.
-func (s *someone) write(name, text string) {
-	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
-}
 
 // requests are those of which Slurm is asked whether it accepts what is found.
 func requests() []string {
@@ -109,15 +41,15 @@ func requests() []string {
 // convert writes, and with Slurm asked for a launcher of a file.
 func TestAnswersAreAccepted(t *testing.T) {
 	for _, name := range []string{"alice", "carol"} {
-		s := as(t, name)
-		converted, _, status := s.run("lfind", "convert")
+		s := harness.As(t, name)
+		converted, _, status := s.Run("lfind", "convert")
 		if status != 0 {
 			t.Fatalf("convert: status %d", status)
 		}
-		s.write("converted.yaml", converted)
-		s.write("auto.yaml", "slurm:\n  - { id: auto, query_slurm: true, features_regex: ['GPU(?P<cuda_count>\\d+)$', 'GPUM(?P<cuda_memory>\\d+G)'] }\n")
+		s.Write("converted.yaml", converted)
+		s.Write("auto.yaml", "slurm:\n  - { id: auto, query_slurm: true, features_regex: ['GPU(?P<cuda_count>\\d+)$', 'GPUM(?P<cuda_memory>\\d+G)'] }\n")
 		// The nodes of the tests have more memory than their GPUs are sold with.
-		out, _, status := s.run("lfind", "check", "converted.yaml")
+		out, _, status := s.Run("lfind", "check", "converted.yaml")
 		for line := range strings.Lines(out) {
 			if !strings.HasSuffix(line, ": 11G of memory, but a NVIDIA GeForce RTX 2080 has 8GiB at most\n") {
 				t.Errorf("check of what convert wrote: %s", line)
@@ -135,12 +67,12 @@ func TestAnswersAreAccepted(t *testing.T) {
 				if file != "" {
 					args = append(args, "-c", file)
 				}
-				out, errs, status := s.run(args...)
+				out, errs, status := s.Run(args...)
 				switch status {
 				case 0:
 					answers[file] = true
 					if _, ok := known[out]; !ok {
-						_, refusal, refused := s.run(append(append([]string{"sbatch", "--test-only"}, strings.Fields(out)...), "--wrap", "true")...)
+						_, refusal, refused := s.Run(append(append([]string{"sbatch", "--test-only"}, strings.Fields(out)...), "--wrap", "true")...)
 						known[out] = ""
 						if refused != 0 {
 							known[out] = refusal
@@ -161,7 +93,7 @@ func TestAnswersAreAccepted(t *testing.T) {
 				t.Errorf("%s, %s: found without a file %v, with a converted one %v, with query_slurm %v", name, spec, answers[""], answers["converted.yaml"], answers["auto.yaml"])
 			}
 			if !answers[""] {
-				s.refusedEverywhere(spec)
+				refusedEverywhere(s, spec)
 			}
 		}
 		t.Logf("%s: %d answers accepted (%d different), %d times nothing", name, accepted, len(known), nothing)
@@ -170,8 +102,8 @@ func TestAnswersAreAccepted(t *testing.T) {
 
 // refusedEverywhere holds that Slurm has no partition for a request for which
 // nothing was found, as far as Slurm itself knows what was asked for.
-func (s *someone) refusedEverywhere(spec string) {
-	s.t.Helper()
+func refusedEverywhere(s *harness.Someone, spec string) {
+	s.T.Helper()
 	if strings.ContainsAny(strings.NewReplacer("mem=4G", "", "mem=12G", "", "duration=", "", "nodes=", "", "cores=", "").Replace(spec), "=") {
 		return // models, GPU memory and names are not Slurm's to judge
 	}
@@ -203,8 +135,8 @@ func (s *someone) refusedEverywhere(spec string) {
 		}
 	}
 	for _, p := range []string{"cpu", "gpu", "gpu_small", "gpu_csi_a", "gpu_spot"} {
-		if _, _, status := s.run(append(args, "--partition="+p)...); status == 0 {
-			s.t.Errorf("%s: nothing found, but Slurm accepts %v in %s", spec, args[2:], p)
+		if _, _, status := s.Run(append(args, "--partition="+p)...); status == 0 {
+			s.T.Errorf("%s: nothing found, but Slurm accepts %v in %s", spec, args[2:], p)
 		}
 	}
 }
@@ -212,8 +144,8 @@ func (s *someone) refusedEverywhere(spec string) {
 // TestJobsLand submits jobs with what is found, and looks where they run and with
 // what.
 func TestJobsLand(t *testing.T) {
-	s := as(t, "alice")
-	s.write("features.yaml", `
+	s := harness.As(t, "alice")
+	s.Write("features.yaml", `
 slurm:
   - id: manual
     features_regex: ['GPU(?P<cuda_count>\d+)$', 'GPUM(?P<cuda_memory>\d+G)']
@@ -237,7 +169,7 @@ slurm:
 			if j.file != "" {
 				args = append(args, "-c", j.file)
 			}
-			out, errs, status := s.run(append(args, j.spec, "--", "sh", "-c", report)...)
+			out, errs, status := s.Run(append(args, j.spec, "--", "sh", "-c", report)...)
 			got := strings.TrimSpace(out)
 			if matched, _ := filepath.Match(j.want, got); !matched || status != 0 {
 				results <- fmt.Sprintf("%s with %q: %q, want %q, status %d\n%s", j.spec, j.file, got, j.want, status, errs)
@@ -255,19 +187,19 @@ slurm:
 
 // TestRunOnSlurm holds that output and exit status pass through.
 func TestRunOnSlurm(t *testing.T) {
-	s := as(t, "alice")
-	if out, errs, status := s.run("lfind", "run", "-a", "cpu()", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); out != "out\n" || !strings.Contains(errs, "err\n") || status != 7 {
+	s := harness.As(t, "alice")
+	if out, errs, status := s.Run("lfind", "run", "-a", "cpu()", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); out != "out\n" || !strings.Contains(errs, "err\n") || status != 7 {
 		t.Errorf("--attach: %q, %q, status %d", out, errs, status)
 	}
-	if out, errs, status := s.run("lfind", "run", "--set", "output=/dev/null", "cpu()", "--", "true"); status != 0 || !regexp.MustCompile(`^\d+\n$`).MatchString(out) || errs != "" {
+	if out, errs, status := s.Run("lfind", "run", "--set", "output=/dev/null", "cpu()", "--", "true"); status != 0 || !regexp.MustCompile(`^\d+\n$`).MatchString(out) || errs != "" {
 		t.Errorf("submitted: %q, %q, status %d", out, errs, status)
 	}
-	c := s.command("lfind", "run", "--attach", "cpu()", "--", "sh", "-c", "cat; exit 5")
+	c := s.Command("lfind", "run", "--attach", "cpu()", "--", "sh", "-c", "cat; exit 5")
 	c.Stdin = strings.NewReader("hello\n")
 	if out, err := c.Output(); string(out) != "hello\n" || c.ProcessState.ExitCode() != 5 {
 		t.Errorf("--attach: %q, %v", out, err)
 	}
-	if out, errs, status := s.run("lfind", "run", "--set", "partition=nowhere", "cpu()", "--", "true"); status != 3 || out != "" || !strings.Contains(errs, "lfind: sbatch --test-only --nodes=1 --partition=nowhere ") {
+	if out, errs, status := s.Run("lfind", "run", "--set", "partition=nowhere", "cpu()", "--", "true"); status != 3 || out != "" || !strings.Contains(errs, "lfind: sbatch --test-only --nodes=1 --partition=nowhere ") {
 		t.Errorf("refused: %q, %q, status %d", out, errs, status)
 	}
 }
@@ -282,40 +214,40 @@ func eventually(t *testing.T, what string, is func() bool) {
 // TestSoonestOnSlurm fills the better GPUs, so that the others are free sooner, and
 // tries the environment that --format env sets.
 func TestSoonestOnSlurm(t *testing.T) {
-	s := as(t, "alice")
+	s := harness.As(t, "alice")
 	eventually(t, "the jobs of other tests are gone from small1", func() bool {
-		out, errs, status := s.run("squeue", "-h", "-w", "small1", "-o", "%i %T")
-		state, _, _ := s.run("sinfo", "-h", "-n", "small1", "-p", "gpu_small", "-o", "%T")
+		out, errs, status := s.Run("squeue", "-h", "-w", "small1", "-o", "%i %T")
+		state, _, _ := s.Run("sinfo", "-h", "-n", "small1", "-p", "gpu_small", "-o", "%T")
 		return status == 0 && out+errs == "" && strings.TrimSpace(state) == "idle"
 	})
-	out, errs, status := s.run("sbatch", "--parsable", "--partition=gpu", "--nodes=2", "--gpus-per-node=4", "--time=60", "--wrap", "sleep 300")
+	out, errs, status := s.Run("sbatch", "--parsable", "--partition=gpu", "--nodes=2", "--gpus-per-node=4", "--time=60", "--wrap", "sleep 300")
 	if status != 0 {
 		t.Fatal(errs)
 	}
 	id := strings.TrimSpace(out)
-	defer s.run("scancel", id)
+	defer s.Run("scancel", id)
 	eventually(t, "the job runs", func() bool {
-		out, _, _ := s.run("squeue", "-h", "-j", id, "-o", "%T")
+		out, _, _ := s.Run("squeue", "-h", "-j", id, "-o", "%T")
 		return strings.TrimSpace(out) == "RUNNING"
 	})
-	out, errs, status = s.run("lfind", "--soonest", "cuda() & duration=10min & partition!=gpu_spot")
+	out, errs, status = s.Run("lfind", "--soonest", "cuda() & duration=10min & partition!=gpu_spot")
 	if status != 0 || !strings.Contains(out, "--partition=gpu_small ") || !strings.HasPrefix(errs, "lfind: would start now on small1 in partition gpu_small") {
 		t.Errorf("%q, %q, status %d", out, errs, status)
 	}
-	out, errs, status = s.run("lfind", "--soonest", "cuda(mem=20G) & duration=10min & partition!=gpu_spot")
+	out, errs, status = s.Run("lfind", "--soonest", "cuda(mem=20G) & duration=10min & partition!=gpu_spot")
 	if status != 0 || !strings.Contains(out, "--partition=gpu ") || !strings.HasPrefix(errs, "lfind: would start in ") {
 		t.Errorf("%q, %q, status %d", out, errs, status)
 	}
-	out, errs, status = s.run("lfind", "--soonest", "--json", "cuda(mem=20G) & duration=10min & partition!=gpu_spot")
+	out, errs, status = s.Run("lfind", "--soonest", "--json", "cuda(mem=20G) & duration=10min & partition!=gpu_spot")
 	if status != 0 || !regexp.MustCompile(`"start_by": "(limits|learned)"`).MatchString(out) {
 		t.Errorf("%q, %q, status %d", out, errs, status)
 	}
-	out, errs, status = s.run("sh", "-c", `eval "$(lfind -f env 'cuda(model=rtx2080) & cpu(cores=2, mem=1G) & duration=30min')"; sbatch --parsable $LFIND_ARGS --begin=now+1hour --wrap true`)
+	out, errs, status = s.Run("sh", "-c", `eval "$(lfind -f env 'cuda(model=rtx2080) & cpu(cores=2, mem=1G) & duration=30min')"; sbatch --parsable $LFIND_ARGS --begin=now+1hour --wrap true`)
 	if status != 0 {
 		t.Fatal(errs)
 	}
-	defer s.run("scancel", strings.TrimSpace(out))
-	job, _, _ := s.run("scontrol", "-o", "show", "job", strings.TrimSpace(out))
+	defer s.Run("scancel", strings.TrimSpace(out))
+	job, _, _ := s.Run("scontrol", "-o", "show", "job", strings.TrimSpace(out))
 	for _, want := range []string{"Partition=gpu_small", "TimeLimit=00:30:00", "NumCPUs=2", "MinMemoryNode=954M", "TresPerNode=(gres[:/])?gpu:1"} {
 		if !regexp.MustCompile(`\b` + want + `\b`).MatchString(job) {
 			t.Errorf("%s is not in %s", want, job)
@@ -328,24 +260,24 @@ func TestSoonestOnSlurm(t *testing.T) {
 func TestSoonestOfClosedPartition(t *testing.T) {
 	const request = "gpu(model=rtx2080) & duration=10min"
 	for _, state := range []string{"DOWN", "INACTIVE"} {
-		s, root := as(t, "alice"), as(t, "root")
-		out, errs, status := s.run("lfind", request)
+		s, root := harness.As(t, "alice"), harness.As(t, "root")
+		out, errs, status := s.Run("lfind", request)
 		if status != 0 || !strings.Contains(out, "--partition=gpu_small ") {
 			t.Fatalf("%q, %q, status %d", out, errs, status)
 		}
-		defer root.run("scontrol", "update", "PartitionName=gpu_small", "State=UP")
-		if _, errs, status := root.run("scontrol", "update", "PartitionName=gpu_small", "State="+state); status != 0 {
+		defer root.Run("scontrol", "update", "PartitionName=gpu_small", "State=UP")
+		if _, errs, status := root.Run("scontrol", "update", "PartitionName=gpu_small", "State="+state); status != 0 {
 			t.Fatal(errs)
 		}
-		out, errs, status = s.run("lfind", "--soonest", request)
+		out, errs, status = s.Run("lfind", "--soonest", request)
 		if status != 0 || !strings.Contains(out, "--partition=gpu_spot ") {
 			t.Errorf("%s: %q, %q, status %d", state, out, errs, status)
 		}
-		out, errs, status = s.run("lfind", "--soonest", request+" & partition=gpu_small")
+		out, errs, status = s.Run("lfind", "--soonest", request+" & partition=gpu_small")
 		if status != 1 || out != "" || !strings.Contains(errs, "no launcher matches") {
 			t.Errorf("%s: %q, %q, status %d", state, out, errs, status)
 		}
-		if _, errs, status := root.run("scontrol", "update", "PartitionName=gpu_small", "State=UP"); status != 0 {
+		if _, errs, status := root.Run("scontrol", "update", "PartitionName=gpu_small", "State=UP"); status != 0 {
 			t.Fatal(errs)
 		}
 	}
@@ -353,27 +285,27 @@ func TestSoonestOfClosedPartition(t *testing.T) {
 
 // TestLearnOnSlurm takes time and memory from runs of the same name.
 func TestLearnOnSlurm(t *testing.T) {
-	s := as(t, "alice")
+	s := harness.As(t, "alice")
 	for i := range 3 {
-		if _, errs, status := s.run("sbatch", fmt.Sprintf("--job-name=teach-%d", i), "--partition=cpu", "--mem=500", "--time=600", "--output=/dev/null", "--wrap", "sleep 3"); status != 0 {
+		if _, errs, status := s.Run("sbatch", fmt.Sprintf("--job-name=teach-%d", i), "--partition=cpu", "--mem=500", "--time=600", "--output=/dev/null", "--wrap", "sleep 3"); status != 0 {
 			t.Fatal(errs)
 		}
 	}
 	var out, errs string
 	eventually(t, "accounting knows the runs", func() bool {
 		var status int
-		out, errs, status = s.run("lfind", "--learn", "teach", "cpu(cores=2) & partition=cpu")
+		out, errs, status = s.Run("lfind", "--learn", "teach", "cpu(cores=2) & partition=cpu")
 		return status == 0 && strings.Contains(errs, "learned from 3 runs of \"teach\": duration=5min, mem=100MiB")
 	})
 	if !strings.Contains(out, "--time=00:05:00 ") || !strings.Contains(out, "--mem=100M ") || !strings.Contains(out, "--cpus-per-task=2") {
 		t.Errorf("%q, %q", out, errs)
 	}
 	// What the request says stands, and without a request all is learned.
-	out, _, _ = s.run("lfind", "--learn", "teach-9", "duration=2h & cpu(mem=1G) & partition=cpu")
+	out, _, _ = s.Run("lfind", "--learn", "teach-9", "duration=2h & cpu(mem=1G) & partition=cpu")
 	if !strings.Contains(out, "--time=02:00:00 ") || !strings.Contains(out, "--mem=954M") {
 		t.Errorf("%q", out)
 	}
-	if out, _, status := s.run("lfind", "--learn", "teach", "--risk=20%"); status != 0 || !strings.Contains(out, "--time=00:05:00 ") {
+	if out, _, status := s.Run("lfind", "--learn", "teach", "--risk=20%"); status != 0 || !strings.Contains(out, "--time=00:05:00 ") {
 		t.Errorf("%q, status %d", out, status)
 	}
 	for _, c := range []struct {
@@ -385,7 +317,7 @@ func TestLearnOnSlurm(t *testing.T) {
 		{[]string{"--learn", "teach", "--risk=0", "cpu()"}, 2, "--risk: invalid risk"},
 		{[]string{"--risk=3%", "cpu()"}, 2, "--risk requires --learn"},
 	} {
-		if _, errs, status := s.run(append([]string{"lfind"}, c.args...)...); status != c.status || !strings.Contains(errs, c.says) {
+		if _, errs, status := s.Run(append([]string{"lfind"}, c.args...)...); status != c.status || !strings.Contains(errs, c.says) {
 			t.Errorf("%q: %q, status %d", c.args, errs, status)
 		}
 	}
@@ -394,21 +326,81 @@ func TestLearnOnSlurm(t *testing.T) {
 // TestReservedForOthers asks for two nodes of which one is reserved: sbatch takes the
 // job, though --test-only says that it can never be.
 func TestReservedForOthers(t *testing.T) {
-	root, s := as(t, "root"), as(t, "alice")
-	if _, errs, status := root.run("scontrol", "create", "reservation", "reservationname=lfind", "starttime=now", "duration=5:00:00", "nodes=cpu1", "flags=ignore_jobs", "users=carol"); status != 0 {
+	root, s := harness.As(t, "root"), harness.As(t, "alice")
+	if _, errs, status := root.Run("scontrol", "create", "reservation", "reservationname=lfind", "starttime=now", "duration=5:00:00", "nodes=cpu1", "flags=ignore_jobs", "users=carol"); status != 0 {
 		t.Fatal(errs)
 	}
-	defer root.run("scontrol", "delete", "reservationname=lfind")
-	out, errs, status := s.run("lfind", "--refresh", "cpu(cores=2) & nodes=2 & partition=cpu & duration=1h")
+	defer root.Run("scontrol", "delete", "reservationname=lfind")
+	out, errs, status := s.Run("lfind", "--refresh", "cpu(cores=2) & nodes=2 & partition=cpu & duration=1h")
 	if status != 0 || !strings.Contains(out, "--nodes=2 ") {
 		t.Fatalf("%q, %q, status %d", out, errs, status)
 	}
 	if !regexp.MustCompile(`^lfind: note: nodes of partition cpu are reserved \(lfind\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d: the job may wait for them\n$`).MatchString(errs) {
 		t.Errorf("%q", errs)
 	}
-	id, errs, status := s.run("sh", "-c", "sbatch --parsable "+strings.TrimSpace(out)+" --wrap true")
+	id, errs, status := s.Run("sh", "-c", "sbatch --parsable "+strings.TrimSpace(out)+" --wrap true")
 	if status != 0 {
 		t.Fatal(errs)
 	}
-	s.run("scancel", strings.TrimSpace(id))
+	s.Run("scancel", strings.TrimSpace(id))
+}
+
+// TestProbe holds that a job of a minute finds out what the nodes of a kind have.
+func TestProbe(t *testing.T) {
+	root, s := harness.As(t, "root"), harness.As(t, "alice")
+	features := root.Must("scontrol", "--oneliner", "show", "node", "gpu1")
+	_, features, _ = strings.Cut(features, "AvailableFeatures=")
+	features, _, _ = strings.Cut(features, " ")
+	set := func(to string) {
+		root.Must("scontrol", "update", "nodename=gpu[1-2]", "availablefeatures="+to, "activefeatures="+to)
+	}
+	set("plain") // which of the two A100 is not told
+	defer set(features)
+	s.Write("nvidia-smi", "#!/bin/sh\n[ \"$1\" = -L ] || echo 'NVIDIA A100-SXM4-80GB, 81920, Disabled, 8.0'\n")
+	executable.Settle()
+	if err := os.Chmod(filepath.Join(s.Dir, "nvidia-smi"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.Env = append(s.Env, "PATH="+s.Dir+":"+os.Getenv("PATH"))
+	if _, errs, status := s.Run("lfind", "cuda(mem=60G)"); status != 1 || !strings.Contains(errs, `"lfind probe" lists them`) {
+		t.Fatalf("status %d, %s", status, errs)
+	}
+	out := s.Must("lfind", "probe", "--submit", "--json")
+	var rows []struct{ Nodes, Job string }
+	if err := json.Unmarshal([]byte(out), &rows); err != nil || len(rows) != 1 || rows[0].Nodes != "gpu[1-2]" || rows[0].Job == "" {
+		t.Fatalf("%v, %s", err, out)
+	}
+	for deadline := time.Now().Add(harness.Patience); ; time.Sleep(200 * time.Millisecond) {
+		found, _, status := s.Run("lfind", "cuda(mem=60G)")
+		if status == 0 && strings.Contains(found, "--partition=gpu") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("status %d, %s\n%s", status, found, root.Must("scontrol", "show", "job", rows[0].Job))
+		}
+	}
+	if out := s.Must("lfind", "explain", "cuda(mem=60G)"); !strings.Contains(out, "by the probe of gpu") {
+		t.Error(out)
+	}
+	if out := s.Must("lfind", "probe"); strings.Contains(out, "gpu1") {
+		t.Error(out)
+	}
+}
+
+// TestClusters holds that clusters are searched by name, and that Slurm takes the answer.
+func TestClusters(t *testing.T) {
+	s := harness.As(t, "alice")
+	here := s.Must("lfind", "cuda(mem=20G) & duration=10min")
+	out := strings.TrimSpace(s.Must("lfind", "-M", "testbed", "cuda(mem=20G) & duration=10min"))
+	if !strings.HasSuffix(out, " --clusters=testbed") || !strings.Contains(out, "--account=") || strings.Contains(here, "--clusters") {
+		t.Errorf("%s, and %s", out, here)
+	}
+	s.Must(append(append([]string{"sbatch", "--test-only"}, strings.Fields(out)...), "--wrap=true")...)
+	if again := s.Must("lfind", "cuda(mem=20G) & duration=10min"); again != here { // each has its own cache
+		t.Errorf("%s, and %s", again, here)
+	}
+	out, errs, status := s.Run("lfind", "-M", "testbed,elsewhere", "cuda(mem=900G)")
+	if out != "" || status != 3 || !strings.Contains(errs, "elsewhere") || !strings.Contains(errs, `hint: "sacctmgr show clusters" lists`) {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
 }

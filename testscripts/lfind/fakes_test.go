@@ -21,28 +21,28 @@ var numbers = regexp.MustCompile(`\d+-\d+-\d+T[\d:]+|host:\S+:\d+|\bnodes [a-z]+
 // TestFakesAreTrue holds the programs that stand in for Slurm against the real ones: the same exit status
 // and messages for the same arguments, as many columns, and no key that the real ones do not print.
 func TestFakesAreTrue(t *testing.T) {
-	alice, root := as(t, "alice"), as(t, "root")
-	real := alice.env
-	out, _, _ := alice.run("scontrol", "--version")
+	alice, root := harness.As(t, "alice"), harness.As(t, "root")
+	real := alice.Env
+	out, _, _ := alice.Run("scontrol", "--version")
 	recorded := regexp.MustCompile(`\b22\.05\.`).MatchString(out) // what was recorded is of the same release
-	if out, errs, status := root.run("scontrol", "create", "reservation", "reservationname=held", "starttime=now+10days", "duration=60", "nodes=cpu1", "users=root"); status != 0 {
+	if out, errs, status := root.Run("scontrol", "create", "reservation", "reservationname=held", "starttime=now+10days", "duration=60", "nodes=cpu1", "users=root"); status != 0 {
 		t.Fatalf("a reservation: %s%s", out, errs)
 	}
-	defer root.run("scontrol", "delete", "reservationname=held")
+	defer root.Run("scontrol", "delete", "reservationname=held")
 
-	state := filepath.Join(alice.dir, "slurm")
+	state := filepath.Join(alice.Dir, "slurm")
 	fill := func(name, text string) {
 		t.Helper()
 		if err := os.MkdirAll(state, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		alice.write(filepath.Join("slurm", name), text)
+		alice.Write(filepath.Join("slurm", name), text)
 	}
 	fakes := filepath.Join(harness.Root(), "testscripts/lfind/fakes")
 	ask := func(env []string, words ...string) (stdout, stderr string, status int) {
 		t.Helper()
-		alice.env = env
-		return alice.run(words...)
+		alice.Env = env
+		return alice.Run(words...)
 	}
 	same := func(words ...string) (want, got string) {
 		t.Helper()
@@ -130,7 +130,7 @@ func TestFakesAreTrue(t *testing.T) {
 	}
 
 	// Nobody answers: the controller is looked for some seconds.
-	gone := alice.away(real)
+	gone := away(alice, real)
 	for _, words := range [][]string{
 		{"scontrol", "--all", "--oneliner", "--details", "show", "node"}, {"sacctmgr", "--noheader", "--parsable", "show", "user", "alice", "format=user"},
 	} {
@@ -143,8 +143,8 @@ func TestFakesAreTrue(t *testing.T) {
 }
 
 // away is an environment in which the Slurm of another one does not answer.
-func (s *someone) away(env []string) []string {
-	s.t.Helper()
+func away(s *harness.Someone, env []string) []string {
+	s.T.Helper()
 	env = slices.Clone(env)
 	for i, v := range env {
 		conf, ok := strings.CutPrefix(v, "SLURM_CONF=")
@@ -153,14 +153,14 @@ func (s *someone) away(env []string) []string {
 		}
 		text, err := os.ReadFile(conf)
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		ports := regexp.MustCompile(`(?m)^(SlurmctldPort|AccountingStoragePort)=.*$`)
 		if n := len(ports.FindAll(text, -1)); n != 2 {
-			s.t.Fatalf("%s has %d ports", conf, n)
+			s.T.Fatalf("%s has %d ports", conf, n)
 		}
-		s.write("slurm.conf", ports.ReplaceAllString(strings.ReplaceAll(string(text), "\ninclude ", "\ninclude "+filepath.Dir(conf)+"/"), "$1=1"))
-		env[i] = "SLURM_CONF=" + filepath.Join(s.dir, "slurm.conf")
+		s.Write("slurm.conf", ports.ReplaceAllString(strings.ReplaceAll(string(text), "\ninclude ", "\ninclude "+filepath.Dir(conf)+"/"), "$1=1"))
+		env[i] = "SLURM_CONF=" + filepath.Join(s.Dir, "slurm.conf")
 	}
 	return env
 }

@@ -20,7 +20,7 @@ var opened = []string{
 // TestNextflow runs a pipeline with the example's configuration, by the real Nextflow on the cluster.
 func TestNextflow(t *testing.T) {
 	harness.Programs(t, "java=default-jre-headless", "mvn=maven")
-	s := as(t, "root")
+	s := harness.As(t, "root")
 	list := filepath.Join(t.TempDir(), "classpath")
 	if out, err := exec.Command("mvn", "--quiet", "--batch-mode", "--file", filepath.Join(harness.Root(), "testscripts/lfind/recipes/nextflow.xml"),
 		"org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath", "-Dmdep.outputFile="+list).CombinedOutput(); err != nil {
@@ -34,9 +34,9 @@ func TestNextflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.write("nextflow.config", string(example))
-	s.write("quick.config", "executor { pollInterval = '1 sec'; queueStatInterval = '2 sec' }\n")
-	s.write("main.nf", `
+	s.Write("nextflow.config", string(example))
+	s.Write("quick.config", "executor { pollInterval = '1 sec'; queueStatInterval = '2 sec' }\n")
+	s.Write("main.nf", `
 process prepare {
 	output: val 'data'
 	script: 'echo preparing'
@@ -49,15 +49,15 @@ process train {
 }
 workflow { prepare | train | view }
 `)
-	s.env = append(s.env, "NXF_HOME="+filepath.Join(s.dir, ".nextflow"), "NXF_OFFLINE=true", "NXF_PLUGINS_DEFAULT=false")
+	s.Env = append(s.Env, "NXF_HOME="+filepath.Join(s.Dir, ".nextflow"), "NXF_OFFLINE=true", "NXF_PLUGINS_DEFAULT=false")
 	args := []string{"java"}
 	for _, name := range opened {
 		args = append(args, "--add-opens=java.base/"+name+"=ALL-UNNAMED")
 	}
 	args = append(args, "-classpath", strings.TrimSpace(string(classes)), "nextflow.cli.Launcher", "run", "main.nf", "-c", "quick.config", "-ansi-log", "false")
-	out, errs, status := s.run(args...)
+	out, errs, status := s.Run(args...)
 	if status != 0 || !strings.Contains(out, "\ntrained on gpu with 1 GPU\n") {
-		log, _ := os.ReadFile(filepath.Join(s.dir, ".nextflow.log"))
+		log, _ := os.ReadFile(filepath.Join(s.Dir, ".nextflow.log"))
 		t.Errorf("nextflow: %q, %s, status %d: %s", out, errs, status, log)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -16,7 +17,7 @@ func TestRelease(t *testing.T) {
 	t.Parallel()
 	harness.Programs(t, "git")
 	source, out := t.TempDir(), filepath.Join(t.TempDir(), "dist")
-	for _, part := range []string{"cmd", "lib", "man", "completions", "examples", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
+	for _, part := range []string{"cmd", "lib", "man", "completions", "examples", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md", ".gitignore"} {
 		run(t, "cp", "-R", filepath.Join(harness.Root(), part), source)
 	}
 	git := func(args ...string) {
@@ -72,6 +73,24 @@ func TestRelease(t *testing.T) {
 	change("## [7.8.9] - 2026-11-22")
 	git("commit", "-qam", "z")
 	git("tag", "-f", "v7.8.9")
+	refused("release: README.md says that this was tested with Slurm 20.11, and this commit was not: make test-debian RELEASE=bullseye\n")
+	// What has failed, and what was changed meanwhile, was not tested.
+	tested := func(version, command string) {
+		dir := t.TempDir()
+		executable.Write(t, filepath.Join(dir, "sbatch"), "#!/bin/sh\necho slurm-wlm "+version+".4\n")
+		cmd := exec.Command("lib/packaging/tested", "env", "PATH="+dir+":"+os.Getenv("PATH"), "--", "sh", "-c", command)
+		cmd.Dir = source
+		_ = cmd.Run()
+	}
+	tested("20.11", "exit 1")
+	tested("20.11", "echo >>README.md")
+	git("checkout", "-q", "README.md")
+	refused("tested with Slurm 20.11, and")
+	for _, version := range []string{"20.11", "22.05", "24.11"} {
+		tested(version, "true")
+	}
+	refused("tested with Slurm 26.05, and this commit was not: make test-debian RELEASE=sid\n")
+	tested("26.05", "true")
 	if said, err := release(); err != nil || !strings.Contains(said, "is release 7.8.9\n") {
 		t.Errorf("%v\n%s", err, said)
 	}

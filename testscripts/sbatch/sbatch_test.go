@@ -139,7 +139,7 @@ func TestSlurmHasTheseOptions(t *testing.T) {
 				t.Errorf("--%s: %s", d.Name, said)
 			}
 			said, _ = s.run("sbatch", "--test-only", "--"+d.Name+"=x")
-			if takes := !strings.Contains(said, "doesn't allow an argument"); !unknown && takes == (d.Form == sbatch.Flag || since(d.Name, "x") > s.version) {
+			if takes := !strings.Contains(said, "doesn't allow an argument"); !unknown && takes == (d.Form == sbatch.Flag || s.bare(d.Name)) {
 				t.Errorf("--%s=x: %s", d.Name, said)
 			}
 		})
@@ -161,12 +161,9 @@ func together(each []func()) {
 	wait.Wait()
 }
 
-// since is the version from which an option takes a value, where that is later than the option.
-func since(name, value string) sbatch.Version {
-	if name == "requeue" && value != "" {
-		return 2511
-	}
-	return 0
+// bare reports whether an option takes no value in this version, and does in others.
+func (s *slurm) bare(name string) bool {
+	return name == "requeue" && s.version < 2511 || name == "get-user-env" && s.version >= 2605
 }
 
 // texts are values of options that may have any text, and that this cluster takes.
@@ -200,7 +197,7 @@ var resources = []string{
 }
 
 // draw returns options of which at most one is wrong, and that one's name.
-func (c chance) draw(v sbatch.Version) (options sbatch.Options, wrong string) {
+func (c chance) draw(s *slurm) (options sbatch.Options, wrong string) {
 	all := sbatch.All()
 	for range 1 + c.IntN(5) {
 		d := all[c.IntN(len(all))]
@@ -208,15 +205,15 @@ func (c chance) draw(v sbatch.Version) (options sbatch.Options, wrong string) {
 			d = *sbatch.Lookup(c.pick(resources...))
 		}
 		values, drawn := texts[d.Name]
-		if d.Form == sbatch.Text && !drawn || options.Has(d.Name) || d.Use == 0 || c.left(d) || !d.Known(v) && c.IntN(4) > 0 {
+		if d.Form == sbatch.Text && !drawn || options.Has(d.Name) || d.Use == 0 || c.left(d) || !d.Known(s.version) && c.IntN(4) > 0 {
 			continue
 		}
 		o := sbatch.Option{Name: d.Name}
 		switch f := forms[d.Form]; {
 		case d.Form == sbatch.Flag, d.Optional && c.IntN(2) == 0:
-		case d.Form == sbatch.Word && wrong == "" && c.IntN(6) == 0 && since(d.Name, "x") <= v:
+		case d.Form == sbatch.Word && wrong == "" && c.IntN(6) == 0 && !s.bare(d.Name):
 			o.Value, wrong = "maybe", d.Name
-		case d.Form == sbatch.Word && since(d.Name, "x") > v:
+		case d.Form == sbatch.Word && s.bare(d.Name):
 		case d.Form == sbatch.Word:
 			o.Value = d.Words[c.IntN(min(len(d.Words), 4))] // later ones are not of all versions
 		case drawn:
@@ -226,7 +223,7 @@ func (c chance) draw(v sbatch.Version) (options sbatch.Options, wrong string) {
 		default:
 			o.Value = c.pick(f[0]...)
 		}
-		if !d.Known(v) {
+		if !d.Known(s.version) {
 			wrong = d.Name
 		}
 		options = append(options, o)
@@ -245,7 +242,7 @@ var resourcesOnly = regexp.MustCompile(`Failed to validate job spec|Failed to en
 	`did not request any GPU|node configuration is not available|More processors requested|needs either a GRES|Invalid node name|` +
 	`Unable to allocate resources|Node count specification invalid|can not be bigger than|Invalid feature|Too few processes|` +
 	`Requested partition configuration|Requested nodes not in this partition|Memory required by task|Can't set num_tasks|--gres-flags|Incompatible|Unable to satisfy cpu bind|` +
-	`Invalid Trackable|tres-per-task|Invalid job constraint|Invalid time-min|Inconsistent values set|not an option for --gres-flags|Job size specification|` + "CPU count per node can not be satisfied|" +
+	`Invalid Trackable|tres-per-task|Invalid job constraint|Invalid time-min|Inconsistent values set|--gpus-per-socket option requires|ntasks-per-gpu and --ntasks-per-tres are|not an option for --gres-flags|Job size specification|` + "CPU count per node can not be satisfied|" +
 	"Requested operation not supported on this system") // --requeue=expedite, without the settings that it takes
 
 // drawn is a case.
@@ -269,7 +266,7 @@ func TestSlurmTakesOptions(t *testing.T) {
 	var each []func()
 	for i := range cases {
 		d := &cases[i]
-		d.options, d.wrong = c.draw(s.version)
+		d.options, d.wrong = c.draw(s)
 		args := append([]string{"sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=:"}, d.options.Args()...)
 		each = append(each, func() {
 			said, ok := s.run(args...)
@@ -287,7 +284,7 @@ func TestSlurmTakesOptions(t *testing.T) {
 		count[s.verdict(d)]++
 		if d.id != "" {
 			count["fields"] += compare(t, d, shown[d.id])
-			amount(t, d, shown[d.id])
+			s.amount(d, shown[d.id])
 			count["amounts"]++
 		}
 	}
@@ -405,11 +402,15 @@ func tres(shown map[string]string) map[string]int64 {
 
 // amount compares what options request with what Slurm counts of a job that has not started. That is not yet what
 // raises it when nodes are chosen.
-func amount(t *testing.T, d *drawn, shown map[string]string) {
+func (s *slurm) amount(d *drawn, shown map[string]string) {
+	t, early := s.t, s.version < 2205
 	t.Helper()
 	a, err := d.options.Amount()
 	if err != nil {
 		t.Errorf("%v: %v", err, d)
+		return
+	}
+	if a.Since > s.version {
 		return
 	}
 	has := func(names ...string) bool { return slices.ContainsFunc(names, d.options.Has) }
@@ -425,13 +426,15 @@ func amount(t *testing.T, d *drawn, shown map[string]string) {
 			t.Errorf("%s: the table says %d, Slurm counts %d: %v\n%v", what, want, got, d, shown)
 		}
 	}
-	same("nodes", counted["node"], a.Nodes, true)
+	// Some versions set the nodes of such jobs when they start.
+	counts := (!early || !has("gpus") || !has("gpus-per-node", "gres")) && (!has("ntasks") || !has("ntasks-per-node"))
+	same("nodes", counted["node"], a.Nodes, counts)
 	same("CPUs", counted["cpu"], a.CPUs, !raised)
-	same("GPUs", counted["gres/gpu"], a.GPUs, true)
+	same("GPUs", counted["gres/gpu"], a.GPUs, counts)
 	if n, err := strconv.ParseInt(shown["NumTasks"], 10, 64); err == nil {
 		same("tasks", n, a.Tasks, !has("gpus") || !has("gpus-per-node", "gres"))
 	}
-	if a.MemMB > 0 {
+	if a.MemMB > 0 && (!early || !has("mem-per-gpu")) { // 20.11 counts the memory of GPUs when a job starts
 		same("memory", counted["mem"], a.MemMB, !raised)
 	}
 	exclusive := shown["OverSubscribe"] == "NO"
@@ -461,7 +464,7 @@ func TestSlurmAllocates(t *testing.T) {
 			}
 		}
 		a, err := d.options.Amount()
-		if err != nil || len(d.options) == 0 || d.options.Conflict(sbatch.Newest) != nil {
+		if err != nil || len(d.options) == 0 || a.Since > s.version || d.options.Conflict(sbatch.Newest) != nil {
 			continue
 		}
 		partition := "cpu"
@@ -495,6 +498,9 @@ func TestSlurmAllocates(t *testing.T) {
 		same("GPUs", got["gres/gpu"], a.GPUs)
 		if has := d.options.Has; has("ntasks-per-gpu") || has("mincpus") && (a.GPUs > 0 || a.PerTask > 0) {
 			continue // Slurm gives some of these jobs fewer CPUs than their tasks have
+		}
+		if s.version < 2205 && a.Tasks == 1 && a.PerNode > 1 {
+			continue // 20.11 gives CPUs to as many tasks as a node may have
 		}
 		same("CPUs", got["cpu"], a.CPUs)
 		if a.MemMB > 0 {

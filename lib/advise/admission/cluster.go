@@ -182,6 +182,11 @@ func (c *Cluster) association(account, partition string) *slurm.Association {
 	return found
 }
 
+// QOSOf is the QoS of a job of an account, "" for the default one, in a partition that names none.
+func (c *Cluster) QOSOf(account, partition string) string {
+	return c.DefaultQOS(c.association(account, partition))
+}
+
 // DefaultQOS is the QoS of a job that names none: the only one of the association, its default, that of an
 // account above it, or else Slurm's own.
 func (c *Cluster) DefaultQOS(a *slurm.Association) string {

@@ -33,7 +33,7 @@ func BenchmarkLarge(b *testing.B) {
 		NewPlan(w, true)
 		plans += time.Since(at)
 		at = time.Now()
-		When(w, []int{len(w.Jobs) - 5000}, h, func(*Past) float64 { return 1 }, 1)
+		When(never, w, []int{len(w.Jobs) - 5000}, h, func(*Past) float64 { return 1 }, 1)
 		whens += time.Since(at)
 	}
 	var m runtime.MemStats
@@ -60,10 +60,10 @@ func BenchmarkTrace(b *testing.B) {
 	var large, small time.Duration
 	for b.Loop() {
 		at := time.Now()
-		ScoreTrace(all, 300, func() bool { return false })
+		ScoreTrace(never, all, 300)
 		large += time.Since(at)
 		at = time.Now()
-		ScoreTrace(part, 300, func() bool { return false })
+		ScoreTrace(never, part, 300)
 		small += time.Since(at)
 	}
 	b.ReportMetric(large.Seconds()/float64(b.N), "s-100000")

@@ -216,7 +216,7 @@ func (h *History) Arrivals(from, until int64, random *rand.Rand, priority func(*
 		id := uint64(1)<<62 + uint64(len(jobs))
 		jobs = append(jobs, Job{
 			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition, Priority: priority(p),
-			Submit: p.Submit + shift, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1, Throttle: -1,
+			Submit: p.Submit + shift, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1,
 		})
 		seconds[id] = max(1, p.Seconds())
 	}
@@ -240,8 +240,9 @@ const (
 )
 
 // When replays the queue many times, each with run times and arrivals drawn by chance, and
-// returns when the job of some rows, one for each of its partitions, starts.
-func When(w *World, rows []int, h *History, priority func(*Past) float64, seed uint64) Estimate {
+// returns when the job of some rows, one for each of its partitions, starts. It rests on the
+// replays that are done when over says so; Replays is 0 if none is.
+func When(over func() bool, w *World, rows []int, h *History, priority func(*Past) float64, seed uint64) Estimate {
 	const horizon = 30 * 86400
 	var starts []int64
 	work := 0
@@ -264,9 +265,12 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 			}
 			return h.Draw(j, elapsed, random)
 		}
-		replayStarts, visits := replayed(w, rows, Course{
+		replayStarts, visits := replayed(over, w, rows, Course{
 			Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: run,
 		})
+		if replayStarts == nil {
+			break
+		}
 		work += max(1, visits)
 		first := int64(Forever)
 		for _, s := range replayStarts {
@@ -275,6 +279,9 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 			}
 		}
 		starts = append(starts, first)
+	}
+	if len(starts) == 0 {
+		return Estimate{Median: Forever, Low: Forever, High: Forever}
 	}
 	slices.Sort(starts)
 	e := Estimate{Replays: len(starts)}

@@ -77,18 +77,18 @@ func TestWhen(t *testing.T) {
 	first, second := waiting(1, 4, 60), waiting(1, 4, 60)
 	first.Name, second.Name, first.Account, second.Account = "short", "short", "lab", "lab"
 	w := world(1, r, first, second)
-	e := When(w, []int{2}, h, func(*Past) float64 { return 1 }, 7)
+	e := When(never, w, []int{2}, h, func(*Past) float64 { return 1 }, 7)
 	// Two jobs of 60 to 120 s come first, which may run for an hour.
 	if e.Low < now+100 || e.Median < now+130 || e.Median > now+260 || e.High > now+600 || e.Started != e.Replays || e.Replays != maxReplays {
 		t.Errorf("%+v, at %d", e, now)
 	}
-	if again := When(w, []int{2}, h, func(*Past) float64 { return 1 }, 7); again != e {
+	if again := When(never, w, []int{2}, h, func(*Past) float64 { return 1 }, 7); again != e {
 		t.Errorf("%+v and %+v of the same seed", e, again)
 	}
 	held := w.Jobs[2]
 	held.Held = true
 	w.Jobs[2] = held
-	if e := When(w, []int{2}, h, func(*Past) float64 { return 1 }, 7); e.Median != Forever || e.Started != 0 {
+	if e := When(never, w, []int{2}, h, func(*Past) float64 { return 1 }, 7); e.Median != Forever || e.Started != 0 {
 		t.Errorf("held: %+v", e)
 	}
 }
@@ -109,7 +109,7 @@ func TestArrivals(t *testing.T) {
 	// The job that waits has no chance before: it would be in the way of the node.
 	r := running("n1", 4, 2)
 	w := world(1, r, waiting(1, 4, 60))
-	e := When(w, []int{1}, h, func(*Past) float64 { return 5000 }, 1)
+	e := When(never, w, []int{1}, h, func(*Past) float64 { return 5000 }, 1)
 	if e.Median < now+3000 {
 		t.Errorf("%+v at %d", e, now)
 	}
@@ -229,8 +229,8 @@ func TestScoreTrace(t *testing.T) {
 		free[at] = start + seconds
 		runs = append(runs, Past{User: "alice", Account: "lab", Name: "job", Partition: "cpu", Submit: submit, Start: start, End: start + seconds, Limit: 3000, Nodes: 1, Need: Resources{CPUs: 1}})
 	}
-	scored := ScoreTrace(runs, 60, func() bool { return false })
-	if early := ScoreTrace(runs, 60, func() bool { return true }); len(early) != 0 {
+	scored := ScoreTrace(never, runs, 60)
+	if early := ScoreTrace(func() bool { return true }, runs, 60); len(early) != 0 {
 		t.Errorf("%d scored though it was to stop", len(early))
 	}
 	learned, limits := Score(scored, func(s Scored) float64 { return s.Median }), Score(scored, func(s Scored) float64 { return s.Limits })

@@ -181,7 +181,7 @@ func (a *asking) list(whose, kind string, limits, used slurm.TRES, each float64,
 		if !ok {
 			continue
 		}
-		if what := strings.TrimSuffix(plainTRES(name), "s"); strings.HasSuffix(kind, " run") {
+		if what := strings.TrimSuffix(PlainTRES(name), "s"); strings.HasSuffix(kind, " run") {
 			a.add(whose, what+" minutes of running jobs", name+" run", limits[name], used[name], amount*each, decays)
 		} else if strings.HasSuffix(kind, " used") {
 			if each == 0 { // it is enough that something is left
@@ -189,7 +189,7 @@ func (a *asking) list(whose, kind string, limits, used slurm.TRES, each float64,
 			}
 			a.add(whose, what+" minutes", name+" minutes", limits[name], used[name], amount*each, decays)
 		} else {
-			a.add(whose, plainTRES(name), name, limits[name], used[name], amount*each, decays)
+			a.add(whose, PlainTRES(name), name, limits[name], used[name], amount*each, decays)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (a *asking) list(whose, kind string, limits, used slurm.TRES, each float64,
 func (a *asking) single(whose string, most slurm.TRES, wall slurm.Limit[time.Duration]) {
 	for _, name := range slices.Sorted(maps.Keys(most)) {
 		if amount, ok := a.takes(name); ok && !a.done["job "+name] && amount > most[name] {
-			a.add(whose+", each job", plainTRES(name), "job "+name, most[name], 0, amount, false)
+			a.add(whose+", each job", PlainTRES(name), "job "+name, most[name], 0, amount, false)
 		}
 		a.done["job "+name] = true
 	}
@@ -250,7 +250,8 @@ func (a *asking) add(whose, what, resource string, limit, used, amount float64, 
 	a.asks = append(a.asks, Ask{at, amount})
 }
 
-func plainTRES(name string) string {
+// PlainTRES is what a resource is called in prose, such as GPUs.
+func PlainTRES(name string) string {
 	switch name {
 	case "cpu":
 		return "CPUs"

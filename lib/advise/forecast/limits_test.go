@@ -42,9 +42,9 @@ func TestLimits(t *testing.T) {
 		{job("bob", "high", slurm.TRES{"cpu": 2}, time.Hour), "QoS high for user bob: 4 CPUs allowed in all, 3 in use, the job requests 2"},
 		// The limit of the QoS on jobs of a user takes the place of that of the association.
 		{job("bob", "high", slurm.TRES{"cpu": 1}, time.Hour), ""},
-		{job("bob", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user bob: 1 running jobs allowed in all, 1 in use, the job requests 1"},
+		{job("bob", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user bob: 1 running job allowed in all, 1 in use"},
 		{job("bob", "high", slurm.TRES{"cpu": 1, "mem": 9001}, time.Hour), "account lab for user bob, each job: 9000 MiB of memory allowed, the job requests 9001: it will never start like this"},
-		{job("bob", "high", slurm.TRES{"cpu": 1}, 11*time.Hour), "account lab for user bob, each job: 600 minutes allowed, the job requests 660: it will never start like this"},
+		{job("bob", "high", slurm.TRES{"cpu": 1}, 11*time.Hour), "account lab for user bob, each job: 10:00:00 allowed, the job requests 11:00:00: it will never start like this"},
 		{job("bob", "high", slurm.TRES{"cpu": 7}, time.Hour), "QoS high for user bob: 4 CPUs allowed in all, 3 in use, the job requests 7: it will never start like this"},
 		{job("alice", "normal", slurm.TRES{"cpu": 7}, time.Hour), "account lab: 6 CPUs allowed in all, 2 in use, the job requests 7: it will never start like this"},
 		{job("alice", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user alice: 1 CPU minutes allowed in all, 5 in use"},
@@ -83,7 +83,7 @@ func TestLimitsThatAreMetLater(t *testing.T) {
 	if why := NewPlan(&copied, true).Explain(0); why != want {
 		t.Errorf("%q", why)
 	}
-	if starts := Replay(&copied, []int{0}, Course{Run: asLimited, Until: now + 3600}); starts[0] != 0 {
+	if starts := Replay(never, &copied, []int{0}, Course{Run: asLimited, Until: now + 3600}); starts[0] != 0 {
 		t.Errorf("%v", starts)
 	}
 }

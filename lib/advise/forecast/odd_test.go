@@ -127,11 +127,11 @@ func TestOddSnapshots(t *testing.T) {
 		if len(rows) == 0 {
 			continue
 		}
-		e := When(w, rows[:1], h, func(*Past) float64 { return 1 }, seed)
+		e := When(never, w, rows[:1], h, func(*Past) float64 { return 1 }, seed)
 		if e.Low < now || e.Median < e.Low || e.High < e.Median || e.Replays < minReplays {
 			t.Errorf("seed %d: %+v", seed, e)
 		}
-		starts := Replay(w, rows, Course{Run: func(j *Job) int64 { return h.Draw(j, 0, random) }, Until: now + 30*86400, Turns: 50})
+		starts := Replay(never, w, rows, Course{Run: func(j *Job) int64 { return h.Draw(j, 0, random) }, Until: now + 30*86400, Turns: 50})
 		if slices.ContainsFunc(starts, func(s int64) bool { return s != 0 && (s < now || s > now+30*86400) }) {
 			t.Errorf("seed %d: %v", seed, starts)
 		}

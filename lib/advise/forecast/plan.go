@@ -52,14 +52,17 @@ type Plan struct {
 	used    []float64 // of each limit
 	free    map[string]int64
 	tried   counters
-	planned map[string]int // reservations by partition
-	through map[int64]int  // how many were tried when the last row of a tier was done
+	planned map[string]int   // reservations by partition
+	placed  map[uint64][]int // rows of the components of a heterogeneous job that have found nodes
+	through map[int64]int    // how many were tried when the last row of a tier was done
+	running map[uint64]int   // tasks that run, by array
 	started map[uint64]bool
 	kept    map[uint64]bool
 	toldOf  map[uint64]bool // jobs of which Slurm's own plan has been followed
 	told    bool
 	anew    *Plan // without Slurm's own plans; made when needed
 
+	over    func() bool                  // ends the turn, in a replay; nil: nothing does
 	skip    []bool                       // rows that wait no longer, in a replay
 	onStart func(row int, nodes []int32) // called at each start
 }
@@ -75,7 +78,7 @@ func NewPlan(w *World, told bool) *Plan {
 	w.sync()
 	p := &Plan{
 		World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w),
-		used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses),
+		used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses), running: w.running(),
 	}
 	for i := range w.Limits {
 		p.used[i] = w.Limits[i].Used
@@ -91,7 +94,7 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 	w := p.World
 	p.tried = counters{map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}}
 	p.planned, p.started, p.kept, p.through = map[string]int{}, map[uint64]bool{}, map[uint64]bool{}, map[int64]int{}
-	p.toldOf = map[uint64]bool{}
+	p.toldOf, p.placed = map[uint64]bool{}, map[uint64][]int{}
 	p.space.visits += len(w.Jobs) / 4 // to go through the rows is work, too
 	p.Tried, p.Cut = 0, false
 	p.Order = p.Order[:0]
@@ -106,6 +109,9 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 	blocked := map[string]bool{} // partitions in which no more starts, without backfill
 	for _, row := range p.Order {
 		j, r := &w.Jobs[row], &p.Results[row]
+		if p.over != nil && p.over() {
+			return
+		}
 		if p.idle(row, now) {
 			continue
 		}
@@ -126,6 +132,7 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 		}
 		p.through[p.space.partitions[row].Tier] = p.Tried
 	}
+	p.join(now)
 	p.rank()
 }
 
@@ -148,7 +155,7 @@ func (p *Plan) idle(row int, now int64) bool {
 		r.Verdict = AtLimit
 	case p.started[j.ID]:
 		r.Verdict = Elsewhere
-	case j.Throttle == 0:
+	case p.full(j):
 		r.Verdict = ArrayThrottle
 	default:
 		return p.limited(row)
@@ -213,9 +220,13 @@ func (p *Plan) bounded(j *Job) bool {
 func (p *Plan) row(row int, now int64, told bool) {
 	w, j, r := p.World, &p.World.Jobs[row], &p.Results[row]
 	s := &w.Scheduler
+	if j.Het != 0 {
+		p.component(row, now, told)
+		return
+	}
 	tasks, kept, from := max(1, j.Tasks), 0, now
 	for task := 0; task < tasks; task++ {
-		if j.Throttle >= 0 && r.Started >= j.Throttle || kept > 0 && (kept >= s.ArrayTasks || j.AtOnce > 0 && kept+r.Started >= j.AtOnce) {
+		if p.full(j) || kept > 0 && (kept >= s.ArrayTasks || j.AtOnce > 0 && kept+r.Started >= j.AtOnce) {
 			return
 		}
 		if task > 0 && p.limited(row) {
@@ -257,6 +268,100 @@ func (p *Plan) row(row int, now int64, told bool) {
 		}
 		return
 	}
+}
+
+// component finds when one component of a heterogeneous job could start. Nodes are kept
+// for those that cannot start now.
+func (p *Plan) component(row int, now int64, told bool) {
+	j, r := &p.World.Jobs[row], &p.Results[row]
+	if !told || !p.tell(row, now) {
+		start, nodes, ok := p.space.earliest(row, now, j.length())
+		if !ok {
+			p.nowhere(row, now)
+			return
+		}
+		p.Tried++
+		r.Start, r.Nodes, r.Verdict = start, p.names(nodes), StartsNow
+		if start > now {
+			p.keep(row, start, nodes, true)
+		}
+	}
+	p.placed[j.Het] = append(p.placed[j.Het], row)
+}
+
+// join starts the heterogeneous jobs of which all components can start now, beside each
+// other. The others start when the last of their components can.
+func (p *Plan) join(now int64) {
+	components := map[uint64]map[uint64]bool{} // that wait, by heterogeneous job
+	for _, row := range p.Order {
+		if j := &p.World.Jobs[row]; j.Het != 0 {
+			if components[j.Het] == nil {
+				components[j.Het] = map[uint64]bool{}
+			}
+			components[j.Het][j.ID] = true
+		}
+	}
+	for _, het := range slices.Sorted(maps.Keys(p.placed)) {
+		rows, latest, found := p.placed[het], int64(0), map[uint64]bool{}
+		for _, row := range rows {
+			latest = max(latest, p.Results[row].Start)
+			found[p.World.Jobs[row].ID] = true
+		}
+		nodes := map[int][]int32{}
+		switch {
+		case len(found) < len(components[het]):
+			for _, row := range rows {
+				p.Results[row] = Result{Verdict: Waits, Limit: -1}
+			}
+		case latest <= now:
+			nodes = p.beside(rows, now)
+		}
+		for _, row := range rows {
+			r := &p.Results[row]
+			switch chosen, ok := nodes[row]; {
+			case ok:
+				r.Verdict, r.Started, r.Nodes = StartsNow, 1, p.names(chosen)
+				p.begin(row, now, chosen)
+			case r.Verdict == StartsNow:
+				r.Verdict, r.Start = PlannedLate, max(latest, now+1)
+			case r.Start > 0:
+				r.Start = latest
+			}
+		}
+	}
+}
+
+// beside finds nodes on which all components of a job start at the same time; none if there are
+// too few. Of a component that waits for several partitions the first row counts.
+func (p *Plan) beside(rows []int, now int64) map[int][]int32 {
+	chosen, done := map[int][]int32{}, map[uint64]bool{}
+	for _, row := range rows {
+		j := &p.World.Jobs[row]
+		if done[j.ID] {
+			continue
+		}
+		nodes := p.space.atOnce(row, now, j.length())
+		if nodes == nil {
+			chosen = nil
+			break
+		}
+		done[j.ID], chosen[row] = true, nodes
+		for _, n := range nodes {
+			use, _ := p.space.asked(row, n)
+			p.space.nodes[n].runs = append(p.space.nodes[n].runs, run{row, 0, after(now, j.length()), use})
+			p.space.nodes[n].views = nil
+		}
+	}
+	for i := range p.space.nodes { // begin puts them there
+		place := &p.space.nodes[i]
+		if n := len(place.runs); n > 0 {
+			place.runs = slices.DeleteFunc(place.runs, func(r run) bool { return slices.Contains(rows, r.row) })
+			if len(place.runs) < n {
+				place.views = nil
+			}
+		}
+	}
+	return chosen
 }
 
 // length is how long the scheduler believes that the job runs.
@@ -347,6 +452,7 @@ func (p *Plan) keep(row int, start int64, nodes []int32, first bool) bool {
 func (p *Plan) begin(row int, now int64, nodes []int32) {
 	j := &p.World.Jobs[row]
 	p.started[j.ID] = true
+	p.running[j.ArrayID]++
 	for _, n := range nodes {
 		use, _ := p.space.asked(row, n)
 		place := &p.space.nodes[n]
@@ -358,6 +464,9 @@ func (p *Plan) begin(row int, now int64, nodes []int32) {
 		p.onStart(row, nodes)
 	}
 }
+
+// full reports whether an array has reached its own limit of running tasks.
+func (p *Plan) full(j *Job) bool { return j.AtOnce > 0 && p.running[j.ArrayID] >= j.AtOnce }
 
 // take counts a job against its limits and licenses, or gives back.
 func (p *Plan) take(j *Job, sign float64) {

@@ -49,9 +49,6 @@ func filled(j Job, i int) Job {
 	if j.Nodes == 0 {
 		j.Nodes = 1
 	}
-	if j.Throttle == 0 {
-		j.Throttle = -1
-	}
 	return j
 }
 
@@ -168,7 +165,7 @@ func TestPlan(t *testing.T) {
 			with(waiting(1, 1, 1), func(j *Job) { j.Eligible = now + 60 }), on(waiting(1, 1, 1), "off"),
 		}, func(w *World) { w.Partitions = append(w.Partitions, Partition{Name: "off"}) }, "held waits waits down"},
 		{"an array", 1, []Job{with(waiting(1, 1, 10), func(j *Job) { j.Tasks = 6 }), waiting(1, 1, 10)}, nil, "now*4 +30@n1"},
-		{"an array with a throttle", 1, []Job{with(waiting(1, 1, 10), func(j *Job) { j.Tasks, j.Throttle, j.AtOnce = 6, 2, 2 }), waiting(1, 1, 10)}, nil, "now*2 now@n1"},
+		{"an array with a throttle", 1, []Job{with(waiting(1, 1, 10), func(j *Job) { j.Tasks, j.AtOnce = 6, 2 }), waiting(1, 1, 10)}, nil, "now*2 now@n1"},
 		{"bf_max_job_array_resv", 1, []Job{running("n1", 4, 10), with(waiting(1, 4, 10), func(j *Job) { j.Tasks = 9 }), waiting(1, 4, 10)}, func(w *World) { w.Scheduler.ArrayTasks = 2 }, "+10@n1 +30@n1"},
 		{"bf_max_job_test", 2, []Job{running("n1", 4, 10), waiting(2, 4, 10), waiting(2, 4, 10), waiting(1, 1, 5)}, func(w *World) { w.Scheduler.MaxTest = 2 }, "+10@n1,n2 +20@n1,n2 unreached"},
 		{"bf_max_job_user", 2, []Job{running("n1", 4, 10), waiting(2, 4, 10), waiting(1, 1, 5), with(waiting(1, 1, 5), func(j *Job) { j.User = "bob" })}, func(w *World) { w.Scheduler.MaxUser = 1 }, "+10@n1,n2 unreached now@n2"},
@@ -201,7 +198,7 @@ func TestPlan(t *testing.T) {
 func TestRanksLeaveOutWhatTakesNothing(t *testing.T) {
 	blocked, array := waiting(1, 4, 10), waiting(1, 4, 10)
 	blocked.Limits = []Ask{{0, 1}}
-	array.Tasks, array.Throttle, array.AtOnce = 20, 3, 3
+	array.Tasks, array.AtOnce = 20, 3
 	w := world(1, running("n1", 4, 60), blocked, array, waiting(1, 4, 10))
 	w.Limits = []Limit{{Max: 1, Used: 1}}
 	p := NewPlan(w, true)

@@ -40,7 +40,6 @@ type builder struct {
 	details     map[uint64]*slurm.JobDetail
 	partitionOf map[string]*slurm.Partition
 	memory      bool
-	running     map[uint64]int    // tasks of arrays that run
 	users       map[string]uint32 // numbers of users
 	limits      limitIndex
 	enforced    bool
@@ -51,7 +50,7 @@ type builder struct {
 func NewWorld(r Records) *World {
 	b := &builder{
 		Records: r, now: r.Now.Unix(), details: map[uint64]*slurm.JobDetail{},
-		partitionOf: map[string]*slurm.Partition{}, running: map[uint64]int{}, users: map[string]uint32{},
+		partitionOf: map[string]*slurm.Partition{}, users: map[string]uint32{},
 	}
 	b.w = &World{Now: b.now, Scheduler: schedulerOf(r.Config)}
 	b.memory = strings.Contains(strings.ToUpper(r.Config.Get("SelectTypeParameters")), "MEMORY")
@@ -62,9 +61,6 @@ func NewWorld(r Records) *World {
 		j := &r.Jobs[i]
 		if d := b.details[j.ID]; d != nil {
 			b.users[j.User] = d.UserID
-		}
-		if !j.Pending() {
-			b.running[j.ArrayID]++
 		}
 	}
 	b.nodes()
@@ -213,7 +209,7 @@ func (b *builder) job(j *slurm.Job) Job {
 	row := Job{
 		ID: j.ID, ArrayID: j.ArrayID, Label: j.Label, Name: j.Name, User: j.User, Account: j.Account, QOS: j.QOS, Partition: j.Partition,
 		Priority: float64(j.Priority), Submit: j.Submit, Accrue: j.Accrue, Reservation: j.Reservation,
-		Start: j.Start, End: j.End, Throttle: -1, Tasks: j.TaskCount(), Limit: b.length(j, d, p),
+		Start: j.Start, End: j.End, Tasks: j.TaskCount(), Limit: b.length(j, d, p),
 	}
 	if b.PriorityOf != nil {
 		row.Priority, row.AgePriority = b.PriorityOf(j)
@@ -297,7 +293,7 @@ func (b *builder) runs(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 	code, _, _ := strings.Cut(j.Reason, ",")
 	switch {
-	case j.Priority == 0 || j.HetID != 0 && j.Start == 0:
+	case j.Priority == 0:
 		row.Held = true
 	case code == "DependencyNeverSatisfied":
 		row.Never = "what it depends on has failed"
@@ -312,7 +308,7 @@ func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 	}
 	if _, limit, ok := strings.Cut(j.Tasks, "%"); ok {
 		if k, err := strconv.Atoi(limit); err == nil {
-			row.Throttle, row.AtOnce = max(0, k-b.running[j.ArrayID]), k
+			row.AtOnce = k
 		}
 	}
 	if j.Start > b.now && j.SchedNodes != "" && (j.TaskCount() == 1 || b.Config.AtLeast(23, 2)) {
@@ -336,15 +332,15 @@ func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 			}
 		}
 	}
-	if j.HetID != 0 {
-		row.Approximate = "components that start together"
-	}
+	row.Het = j.HetID
 	row.Limits = b.asks(row)
 	if kind, ok := slurm.LimitOfReason(code); ok {
 		modelled := b.enforced && kind.Bound != "Min" && kind.Resource != "billing" && kind.Resource != "energy" && kind.Resource != "bb"
-		row.AtLimit = !modelled
+		if row.AtLimit = !modelled; modelled {
+			return // the plan finds out whether it is for ever
+		}
 	}
-	if slurm.WillNeverStart(j.Reason) && row.Never == "" && len(row.Limits) == 0 {
+	if slurm.WillNeverStart(j.Reason) && row.Never == "" {
 		row.Never = "of its reason"
 	}
 }
@@ -409,7 +405,7 @@ func (b *builder) unseen() {
 		}
 		b.w.Jobs = append(b.w.Jobs, Job{
 			Label: "unknown", Running: true, Partition: partition, Start: b.now, End: Forever,
-			Uses: map[string]Resources{n.Name: rest}, Throttle: -1, Nodes: 1,
+			Uses: map[string]Resources{n.Name: rest}, Nodes: 1,
 		})
 	}
 }

@@ -22,16 +22,21 @@ type Course struct {
 
 // Replay lets time pass: jobs end, others arrive, and the scheduler starts those that it
 // would start, knowing time limits only. It returns when the jobs of some rows start; 0
-// if that is not before the end. A row of which several tasks wait counts by its first.
-func Replay(w *World, rows []int, c Course) []int64 {
-	starts, _ := replayed(w, rows, c)
+// if that is not before the end. A row of which several tasks wait counts by its first. Where over
+// says so before the replay ends, it returns nil.
+func Replay(over func() bool, w *World, rows []int, c Course) []int64 {
+	starts, _ := replayed(over, w, rows, c)
 	return starts
 }
 
 // replayed is Replay, and how much work it was: how often a node was looked at.
-func replayed(w *World, rows []int, c Course) (starts []int64, visits int) {
+func replayed(over func() bool, w *World, rows []int, c Course) (starts []int64, visits int) {
 	r := newReplay(w, rows, c)
-	for r.left > 0 && r.step() {
+	r.p.over = over
+	for r.left > 0 && !r.p.over() && r.step() {
+	}
+	if r.left > 0 && r.p.over() {
+		return nil, r.p.space.visits
 	}
 	return r.starts, r.p.space.visits
 }
@@ -97,7 +102,7 @@ func newReplay(w *World, rows []int, c Course) *replay {
 	r.left = len(rows)
 	p := &Plan{
 		World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{},
-		Results: make([]Result, len(w.Jobs)),
+		Results: make([]Result, len(w.Jobs)), running: w.running(),
 	}
 	r.p = p
 	for i := range w.Limits {
@@ -264,7 +269,7 @@ func (r *replay) main(at int64) {
 	tested := 0
 	for _, row := range p.Order {
 		part := p.space.partitions[row]
-		if part == nil || r.gone[row] || blocked[part] {
+		if part == nil || r.gone[row] || blocked[part] || r.w.Jobs[row].Het != 0 {
 			continue
 		}
 		if tested++; r.w.Scheduler.QueueDepth > 0 && tested > r.w.Scheduler.QueueDepth || len(blocked) == len(r.w.Partitions) {
@@ -315,9 +320,6 @@ func (r *replay) started(row int, nodes []int32) {
 			r.starts[i] = r.w.Now
 			r.left--
 		}
-		if other.Throttle > 0 {
-			other.Throttle--
-		}
 		if other.Tasks--; other.Tasks <= 0 {
 			r.gone[k] = true
 		}
@@ -343,22 +345,13 @@ func (r *replay) ends(number int) {
 		r.w.course.runs(j.leaf-1, -j.usage(), r.w.Now)
 	}
 	r.p.take(j, -1)
+	r.p.running[j.ArrayID]--
 	for _, id := range []uint64{j.ID, j.ArrayID} {
 		if r.alive[id]--; r.alive[id] <= 0 || r.only(id) {
 			r.release(id)
 		}
 		if j.ArrayID == j.ID {
 			break
-		}
-	}
-	// The array may let another of its tasks run.
-	for k := range r.w.Jobs {
-		if j.AtOnce == 0 {
-			break
-		}
-		other := &r.w.Jobs[k]
-		if other.AtOnce > 0 && !r.gone[k] && other.ArrayID == j.ArrayID && other.Throttle >= 0 && other.Throttle < other.AtOnce {
-			other.Throttle++
 		}
 	}
 }

@@ -20,6 +20,9 @@ func minutes(starts []int64) []int64 {
 	return starts
 }
 
+// never lets a replay come to its end.
+func never() bool { return false }
+
 func TestReplay(t *testing.T) {
 	half := func(j *Job) int64 {
 		if j.Running {
@@ -44,7 +47,13 @@ func TestReplay(t *testing.T) {
 		{"a begin time", []Job{with(waiting(1, 1, 20), func(j *Job) { j.Eligible = now + 600 })}, nil, asLimited, nil, []int64{10}},
 		{"a limit", []Job{with(running("n1", 1, 30), func(j *Job) { j.Limits = []Ask{{0, 1}} }), with(waiting(1, 1, 20), func(j *Job) { j.Limits = []Ask{{0, 1}} })},
 			func(w *World) { w.Limits = []Limit{{Max: 1, Used: 1}} }, asLimited, nil, []int64{30}},
-		{"an array that lets one task run", []Job{with(waiting(1, 1, 20), func(j *Job) { j.Tasks, j.Throttle, j.AtOnce = 3, 1, 1 }), with(waiting(1, 4, 20), func(j *Job) { j.After = []uint64{1} })}, nil, asLimited, nil, []int64{0, 60}},
+		{"an array that lets one task run", []Job{with(waiting(1, 1, 20), func(j *Job) { j.Tasks, j.AtOnce = 3, 1 }), with(waiting(1, 4, 20), func(j *Job) { j.After = []uint64{1} })}, nil, asLimited, nil, []int64{0, 60}},
+		{"an array of which as many tasks run as it lets", []Job{with(running("n1", 1, 30), func(j *Job) { j.ArrayID = 5 }), with(waiting(1, 1, 20), func(j *Job) { j.ArrayID, j.Tasks, j.AtOnce = 5, 3, 1 })},
+			nil, asLimited, nil, []int64{30}},
+		{"a heterogeneous job starts when all its components can", []Job{running("n1", 3, 30), with(waiting(1, 1, 20), func(j *Job) { j.Het = 2 }), with(waiting(1, 2, 20), func(j *Job) { j.Het = 2 }), waiting(1, 1, 20)},
+			nil, asLimited, nil, []int64{30, 30, 0}},
+		{"a component that is held keeps the others", []Job{with(waiting(1, 1, 20), func(j *Job) { j.Het = 1 }), with(waiting(1, 1, 20), func(j *Job) { j.Het, j.Held = 1, true })},
+			nil, asLimited, nil, []int64{-1, -1}},
 		{"a job of a higher priority arrives", []Job{running("n1", 4, 30), waiting(1, 4, 20)}, nil, asLimited,
 			[]Job{with(filled(waiting(1, 4, 60), 9), func(j *Job) { j.Submit, j.Priority, j.ID = now+60, 5000, 77 })}, []int64{90}},
 		{"several partitions", []Job{running("n1", 4, 30), with(waiting(1, 4, 20), func(j *Job) { j.ID = 9 }), with(waiting(1, 4, 20), func(j *Job) { j.ID, j.Partition = 9, "b" })},
@@ -69,7 +78,7 @@ func TestReplay(t *testing.T) {
 			}
 		}
 		before := fmt.Sprint(w)
-		if got := minutes(Replay(w, rows, Course{Run: c.run, Arrivals: c.add, Until: now + 86400})); !slices.Equal(got, c.want) {
+		if got := minutes(Replay(never, w, rows, Course{Run: c.run, Arrivals: c.add, Until: now + 86400})); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		if fmt.Sprint(w) != before {
@@ -82,7 +91,7 @@ func BenchmarkReplay(b *testing.B) {
 	w := large(5000, 10000)
 	rows := []int{len(w.Jobs) - 1}
 	for b.Loop() {
-		_, visits := replayed(w, rows, Course{Run: func(j *Job) int64 { return j.length() / 10 }, Until: now + 7*86400, Turns: 50, Work: 8_000_000})
+		_, visits := replayed(never, w, rows, Course{Run: func(j *Job) int64 { return j.length() / 10 }, Until: now + 7*86400, Turns: 50, Work: 8_000_000})
 		b.ReportMetric(float64(visits), "visits")
 	}
 }

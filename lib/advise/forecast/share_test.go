@@ -39,7 +39,7 @@ func TestFairShareGoesOn(t *testing.T) {
 	for flags, want := range map[string][]int64{"": {10, 30, 50, 20, 40, 60}, "INCR_ONLY": {10, 40, 60, 20, 30, 50}, "DEPTH_OBLIVIOUS": {10, 20, 30, 40, 50, 60}} {
 		w := world(1, slices.Clone(jobs)...)
 		w.Fair = shares(flags)
-		if got := minutes(Replay(w, []int{1, 2, 3, 4, 5, 6}, Course{Run: asLimited, Until: now + 86400})); !slices.Equal(got, want) {
+		if got := minutes(Replay(never, w, []int{1, 2, 3, 4, 5, 6}, Course{Run: asLimited, Until: now + 86400})); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", flags, got, want)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 // evenly spread behind the first fifth of the trace, which is only learned from. The nodes
 // that the cluster had are not known: each partition is taken for one pool that is as large
 // as the most that was in use at a time, and jobs for starting in the order of their
-// submission, with backfill. It ends early once stop says so.
-func ScoreTrace(runs []Past, probes int, stop func() bool) []Scored {
+// submission, with backfill. It ends early where over says so.
+func ScoreTrace(over func() bool, runs []Past, probes int) []Scored {
 	runs = slices.Clone(runs)
 	slices.SortStableFunc(runs, func(a, b Past) int { return int(max(-1, min(1, a.Submit-b.Submit))) })
 	if len(runs) == 0 || probes <= 0 {
@@ -40,10 +40,10 @@ func ScoreTrace(runs []Past, probes int, stop func() bool) []Scored {
 		active = slices.DeleteFunc(active, func(k int) bool { return runs[k].End <= now })
 		known := knownAt(scored, starts, made, now)
 		w, row := poolWorld(pools, runs, active, i, now)
-		if stop() {
+		s := probe(over, w, row, h, runs[i].Start-now, uint64(len(scored)))
+		if over() {
 			return scored
 		}
-		s := probe(w, row, h, runs[i].Start-now, uint64(len(scored)))
 		s.Median, s.Low, s.High = Calibrate(known, s.RawMedian, s.RawLow, s.RawHigh)
 		scored = append(scored, s)
 		starts, made = append(starts, runs[i].Start), append(made, now)
@@ -80,15 +80,15 @@ func knownAt(scored []Scored, starts, made []int64, now int64) []Scored {
 const Remembered = 200
 
 // probe forecasts one row.
-func probe(w *World, row int, h *History, actual int64, seed uint64) Scored {
+func probe(over func() bool, w *World, row int, h *History, actual int64, seed uint64) Scored {
 	const replays, horizon, work = 15, 14 * 86400, 400_000
 	wait := func(starts []int64) float64 {
-		if starts[0] == 0 {
+		if starts == nil || starts[0] == 0 {
 			return horizon
 		}
 		return float64(max(0, starts[0]-w.Now))
 	}
-	limits := Replay(w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: func(j *Job) int64 {
+	limits := Replay(over, w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: func(j *Job) int64 {
 		if j.Running {
 			return max(1, j.End-j.Start)
 		}
@@ -97,13 +97,14 @@ func probe(w *World, row int, h *History, actual int64, seed uint64) Scored {
 	var waits []float64
 	for n := range uint64(replays) {
 		random := rand.New(rand.NewPCG(seed, n))
-		waits = append(waits, wait(Replay(w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: func(j *Job) int64 {
+		run := func(j *Job) int64 {
 			elapsed := int64(0)
 			if j.Running {
 				elapsed = max(1, w.Now-j.Start)
 			}
 			return h.Draw(j, elapsed, random)
-		}})))
+		}
+		waits = append(waits, wait(Replay(over, w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: run})))
 	}
 	slices.Sort(waits)
 	return Scored{
@@ -165,7 +166,7 @@ func poolWorld(pools map[string]Resources, runs []Past, active []int, probed int
 		j := Job{
 			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition,
 			Submit: p.Submit, Priority: 1,
-			Limit: p.Limit, Nodes: 1, Need: pooled(p), Tasks: 1, Throttle: -1,
+			Limit: p.Limit, Nodes: 1, Need: pooled(p), Tasks: 1,
 		}
 		if p.Start <= now && k != probed {
 			j.Running, j.Start, j.End, j.Uses = true, p.Start, after(p.Start, p.Limit), map[string]Resources{p.Partition: j.Need}

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Timelines are the futures of the nodes as a job of a partition finds them that comes
@@ -176,7 +179,7 @@ func (p *Plan) Last(j Job) (result Result, why string) {
 	space.w, space.partitions, space.rowSets = &w, append(slices.Clip(space.partitions), w.Partition(j.Partition)), nil
 	space.spans = nil
 	q := Plan{
-		World: &w, space: &space, used: slices.Clone(p.used), free: p.free,
+		World: &w, space: &space, used: slices.Clone(p.used), free: p.free, running: p.running,
 		started: map[uint64]bool{}, kept: map[uint64]bool{}, planned: map[string]int{},
 	}
 	row := len(w.Jobs) - 1
@@ -270,6 +273,55 @@ func (p *Plan) delayed(changed *Plan) []int {
 	return NewPlan(p.World, false).Delayed(NewPlan(changed.World, false))
 }
 
+// Fitting are the nodes, as indices into those of the world, that could run a row if nothing else ran
+// on them; also those that are out of service.
+func (p *Plan) Fitting(row int) (nodes []int32) {
+	if p.space.partitions[row] == nil {
+		return nil
+	}
+	for _, n := range p.space.nodesFor(row).nodes {
+		if p.space.couldFit(row, n) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// Lacking are the requests of a row, in words, of which one alone is too much: without it, enough
+// nodes of the partition could run the job.
+func (p *Plan) Lacking(row int) (words []string) {
+	j := p.World.Jobs[row]
+	gpus := strings.TrimSpace(PlainNumber(j.Need.GPUs) + " " + j.GPUType)
+	for _, without := range []struct {
+		asks   bool
+		text   string
+		change func(*Job)
+	}{
+		{j.Nodes > 1, "all that it requests", func(j *Job) { j.Nodes = 1 }},
+		{j.Features != "", "the features " + j.Features, func(j *Job) { j.Features = "" }},
+		{len(j.Required) > 0, "the name " + strings.Join(j.Required, ","), func(j *Job) { j.Required = nil }},
+		{len(j.Excluded) > 0, "another name than " + strings.Join(j.Excluded, ","), func(j *Job) { j.Excluded = nil }},
+		{j.Need.GPUs > 0, gpus + " GPUs", func(j *Job) { j.Need.GPUs, j.GPUType = 0, "" }},
+		{j.Need.MemMB > 0, PlainNumber(j.Need.MemMB) + " MiB of memory", func(j *Job) { j.Need.MemMB = 0 }},
+		{j.Need.CPUs > 0, PlainNumber(j.Need.CPUs) + " CPUs", func(j *Job) { j.Need.CPUs = 0 }},
+	} {
+		if !without.asks {
+			continue
+		}
+		changed := j
+		without.change(&changed)
+		w := *p.World
+		w.Jobs = append(slices.Clip(w.Jobs), changed)
+		space := *p.space
+		space.w, space.partitions, space.rowSets = &w, append(slices.Clip(space.partitions), w.Partition(j.Partition)), nil
+		q := Plan{World: &w, space: &space}
+		if len(q.Fitting(len(w.Jobs)-1)) >= max(1, changed.Nodes) {
+			words = append(words, without.text)
+		}
+	}
+	return words
+}
+
 // Explain explains in plain words why a row does not start now; "" where the reason that
 // Slurm gives says as much.
 func (p *Plan) Explain(row int) string {
@@ -282,11 +334,14 @@ func (p *Plan) Explain(row int) string {
 				amount = ask.Amount
 			}
 		}
-		what := fmt.Sprintf("%s: %s %s allowed", l.Whose, plainNumber(l.Max), l.What)
+		what := fmt.Sprintf("%s: %s allowed", l.Whose, l.amount(l.Max, true))
 		if !strings.HasPrefix(l.Resource, "job ") {
-			what += fmt.Sprintf(" in all, %s in use", plainNumber(p.used[r.Limit]))
+			what += fmt.Sprintf(" in all, %s in use", l.amount(p.used[r.Limit], false))
 		}
-		ask := ", the job requests " + plainNumber(amount)
+		ask := ", the job requests " + l.amount(amount, false)
+		if l.Resource == "jobs" {
+			ask = ""
+		}
 		if amount < 1e-6 {
 			ask = ""
 		}
@@ -310,7 +365,21 @@ func (p *Plan) Explain(row int) string {
 	return ""
 }
 
-func plainNumber(f float64) string {
+// amount writes an amount of what is limited; times as people write them.
+func (l *Limit) amount(n float64, named bool) string {
+	switch {
+	case strings.HasSuffix(l.Resource, "wall"):
+		return slurm.FormatDuration(time.Duration(n * float64(time.Minute)))
+	case !named:
+		return PlainNumber(n)
+	case n == 1:
+		return "1 " + strings.Replace(strings.Replace(strings.Replace(l.What, "jobs", "job", 1), "CPUs", "CPU", 1), "GPUs", "GPU", 1)
+	}
+	return PlainNumber(n) + " " + l.What
+}
+
+// PlainNumber writes an amount of a limit.
+func PlainNumber(f float64) string {
 	if f == float64(int64(f)) {
 		return fmt.Sprintf("%d", int64(f))
 	}

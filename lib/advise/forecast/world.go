@@ -105,6 +105,7 @@ type Reservation struct {
 // Job is a job in one partition, or an array's tasks.
 type Job struct {
 	ID, ArrayID    uint64
+	Het            uint64 // of the heterogeneous job of which it is a component; 0: none
 	Label          string
 	Name           string
 	User, Account  string
@@ -131,7 +132,6 @@ type Job struct {
 	Features string
 	Licenses map[string]int64
 	Tasks    int // of an array, that wait; at least 1
-	Throttle int // how many more of them may start now; negative: no limit
 	AtOnce   int // how many of them may run at a time; 0: no limit
 	Limits   []Ask
 
@@ -204,12 +204,46 @@ func (w *World) PriorityAt(j *Job, t int64) float64 {
 	return p
 }
 
+// NotBefore is a time before which a job cannot start in any of its rows: its begin time, or that of
+// its reservation; 0: there is none.
+func (w *World) NotBefore(rows []int) int64 {
+	first := int64(Forever)
+	for _, row := range rows {
+		j := &w.Jobs[row]
+		at := j.Eligible
+		if j.Reservation != "" {
+			for i := range w.Reservations {
+				if r := &w.Reservations[i]; r.Name == j.Reservation && r.End > w.Now {
+					at = max(at, r.Start)
+					break
+				}
+			}
+		}
+		first = min(first, at)
+	}
+	if first <= w.Now || first == Forever {
+		return 0
+	}
+	return first
+}
+
 // usage is by how much that of its association grows in a second while a job runs.
 func (j *Job) usage() float64 {
 	if j.Billing > 0 {
 		return j.Billing
 	}
 	return j.Need.CPUs * float64(max(1, j.Nodes))
+}
+
+// running counts the tasks that run, by array.
+func (w *World) running() map[uint64]int {
+	tasks := map[uint64]int{}
+	for i := range w.Jobs {
+		if w.Jobs[i].Running {
+			tasks[w.Jobs[i].ArrayID]++
+		}
+	}
+	return tasks
 }
 
 // order sorts rows the way the scheduler does at a time.

@@ -9,6 +9,8 @@ import (
 // Evidence is what features of a node say of its GPUs beside what their type says.
 type Evidence struct {
 	Match
+	// By are the features that decided something.
+	By []string
 	// Contradicts are the features that name other GPUs than the type.
 	Contradicts []string
 }
@@ -22,17 +24,24 @@ func (c *Catalogue) Narrow(of Match, features []string) Evidence {
 		if e.Match = c.Features(features); slice != "" {
 			e.Slice, e.Least, e.Most = slice, least, most
 		}
+		for _, f := range features {
+			if m := c.Feature(f); m.Whole && len(m.Models) > 0 && len(e.Models) > 0 {
+				e.By = append(e.By, f)
+			}
+		}
 	}
 	var ofSize []Model // what sizes leave of the candidates
-	said := false
+	var sizes []string
 	for _, f := range features {
 		if len(e.Models) < 2 {
 			break
 		}
-		if found := c.ofFeature(f); len(found.Models) > 0 && found.Whole {
+		if found := c.Feature(f); len(found.Models) > 0 && found.Whole {
 			switch both := e.Both(found); {
+			case len(both.Models) == len(e.Models):
 			case len(both.Models) > 0:
 				e.keep(both.Models)
+				e.By = append(e.By, f)
 			default:
 				e.Contradicts = append(e.Contradicts, f)
 			}
@@ -42,8 +51,8 @@ func (c *Catalogue) Narrow(of Match, features []string) Evidence {
 		some := e.OfSize(bytes).Models
 		switch {
 		case bytes == 0 || len(some) == len(e.Models):
-		case !said:
-			ofSize, said = some, true
+		case sizes == nil:
+			ofSize, sizes = some, []string{f}
 		default: // one of them is not of the GPUs, or the other
 			if both := (Match{Models: ofSize}).Both(Match{Models: some}); len(both.Models) == 0 {
 				ofSize = nil
@@ -53,6 +62,7 @@ func (c *Catalogue) Narrow(of Match, features []string) Evidence {
 	}
 	if both := e.Both(Match{Models: ofSize, Whole: true}); len(both.Models) > 0 {
 		e.keep(both.Models)
+		e.By = append(e.By, sizes...)
 	}
 	return e
 }
@@ -64,8 +74,8 @@ func (m *Match) keep(models []Model) {
 	}
 }
 
-// ofFeature is what a feature names: a model, or an instance type.
-func (c *Catalogue) ofFeature(f string) Match {
+// Feature is what a feature names: a model, or an instance type.
+func (c *Catalogue) Feature(f string) Match {
 	if m, ok := c.named.Load(f); ok {
 		return m.(Match)
 	}

@@ -334,7 +334,7 @@ var feature = regexp.MustCompile(`(?i)^(?:gpu[_-]?)?(?:sku|type|model|name|gpu)[
 func (c *Catalogue) Features(features []string) Match {
 	var m Match
 	for _, f := range features {
-		found := c.ofFeature(f)
+		found := c.Feature(f)
 		if !found.Whole || len(found.Models) == 0 {
 			continue
 		}

@@ -442,6 +442,7 @@ func (b *builder) answer() *Answer {
 		answer.Partitions = append(answer.Partitions, p.name)
 	}
 	o := &answer.Options
+	o.Set("clusters", b.l.Entry.Cluster)
 	b.l.common(o, b.a, b.l.cores(b.first.group, b.a), b.l.deadline(b.a))
 	o.Set("account", answer.Account)
 	o.Set("qos", answer.QOS)

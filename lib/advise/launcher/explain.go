@@ -61,6 +61,14 @@ func (r *Row) Has() string {
 	return r.group.describe()
 }
 
+// KnownBy says by what the GPUs of a node are known.
+func (r *Row) KnownBy() []string {
+	if r.group == nil {
+		return nil
+	}
+	return r.group.knownBy()
+}
+
 // Explain reports for every candidate why it is not used, and returns the answer, or nil. If
 // Slurm does not answer, that is a row and the error.
 func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, answer *Answer, err error) {

@@ -76,6 +76,7 @@ type group struct {
 	hostList  string // hosts joined by commas, not split yet
 	nodes     int    // how many; 0: unknown
 	down      int    // how many of them are unusable
+	mixed     bool   // nodes that Slurm describes in the same way were found to have other GPUs
 	reserved  string // text of a reservation that keeps jobs off all of them, with its end; "": none
 	figures
 }
@@ -98,16 +99,19 @@ type gpuSet struct {
 	count             int    // anyNumber: unknown
 	is                *facts // what the catalogue says of its names
 	least, most       int64  // limits of its memory in bytes; 0: unknown
+	said              string // who says the memory, if that is not the catalogue; ""
 	floor             int64  // requests for less memory are refused (min_mem_ratio, min_memory)
 	ratio             float64
 	minMemory         int64
 }
 
-// facts is what the catalogue says of a GPU, found by its model, by Slurm's type or by the
-// features of its node.
+// facts is what is known of a GPU: found by its model, by Slurm's type, by the features of its node or the names of its
+// partitions, or by a probe.
 type facts struct {
 	gpu.Evidence
 	catalogue *gpu.Catalogue
+	sources   []string              // what of these decided, in words
+	probed    time.Time             // when a probe saw it; zero: none did
 	answers   map[string]gpu.Answer // of isModel, by model
 }
 
@@ -284,41 +288,50 @@ func (l *Launcher) newGPU(from file.GPU, features []string) gpuSet {
 		g.count = anyNumber
 	}
 	if g.count > 0 {
-		l.identify(&g, features)
+		l.identify(&g, features, nil)
 	}
 	return g
 }
 
 // identify sets what the catalogue says of a GPU, found by model, else by Slurm's type, else by
-// the node's features. A memory that is set is kept.
-func (l *Launcher) identify(g *gpuSet, features []string) {
-	g.is = l.factsOf(g.model, g.gres, features)
+// the node's features, else by the names of its partitions. A memory that is set is kept.
+func (l *Launcher) identify(g *gpuSet, features, places []string) {
+	g.is = l.factsOf(g.model, g.gres, features, places)
 	if g.most == 0 {
 		g.least, g.most = g.is.Least, g.is.Most
+	} else {
+		g.said = "the memory in launchers.yaml"
 	}
-	if g.kind == "" {
-		g.kind = "cuda"
-		switch g.is.Vendor() {
-		case gpu.AMD:
-			g.kind = "rocm"
-		case gpu.Intel:
-			g.kind = "xpu"
-		case gpu.Apple:
-			g.kind = "mps"
-		}
-	}
+	g.setKind()
 	g.setFloor()
+}
+
+// setKind sets the kind that follows from the vendor, unless the file says another.
+func (g *gpuSet) setKind() {
+	if g.kind != "" {
+		return
+	}
+	g.kind = "cuda"
+	switch g.is.Vendor() {
+	case gpu.AMD:
+		g.kind = "rocm"
+	case gpu.Intel:
+		g.kind = "xpu"
+	case gpu.Apple:
+		g.kind = "mps"
+	}
 }
 
 // factsOf returns the facts for these names. The same names share one value, which caches
 // answers.
-func (l *Launcher) factsOf(model, gres string, features []string) *facts {
+func (l *Launcher) factsOf(model, gres string, features, places []string) *facts {
 	key := model + "\x00" + gres + "\x00"
 	f := l.facts[key]
 	if f == nil {
 		f = &facts{catalogue: l.catalogue}
-		for _, name := range []string{model, gres} {
+		for i, name := range []string{model, gres} {
 			if f.Match = l.catalogue.Lookup(name); len(f.Models) > 0 || f.Slice != "" {
+				f.sources = []string{fmt.Sprintf([]string{"the model %q of launchers.yaml", "the type %q"}[i], name)}
 				break
 			}
 		}
@@ -327,15 +340,21 @@ func (l *Launcher) factsOf(model, gres string, features []string) *facts {
 		}
 		l.facts[key] = f
 	}
-	if len(features) == 0 || len(f.Models) == 1 {
+	if len(features)+len(places) == 0 || len(f.Models) == 1 {
 		return f
 	}
-	key += strings.Join(features, "\x00")
+	key += strings.Join(features, "\x00") + "\x00\x00" + strings.Join(places, "\x00")
 	if of := l.facts[key]; of != nil {
 		return of
 	}
-	e := l.catalogue.Narrow(f.Match, features)
-	of := &facts{Evidence: e, catalogue: l.catalogue}
+	of := &facts{Evidence: l.catalogue.Narrow(f.Match, slices.Concat(features, places)), catalogue: l.catalogue, sources: slices.Clone(f.sources)}
+	for _, name := range of.By {
+		what := "the feature %q"
+		if !slices.Contains(features, name) {
+			what = "the name of the partition %q"
+		}
+		of.sources = append(of.sources, fmt.Sprintf(what, name))
+	}
 	l.facts[key] = of
 	return of
 }

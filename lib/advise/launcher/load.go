@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
+	"github.com/ponos-tools/ponos/lib/advise/probe"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -106,25 +107,34 @@ func (w World) Search(f *file.File) (*Search, error) {
 	if len(f.Entries) == 0 {
 		s.Launchers = []*Launcher{Direct(catalogue)}
 	}
-	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
-	s.Ask = func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
-		host := Hostname(f, e.Connector)
-		var doubts slurm.Doubts
-		client := &slurm.Client{Run: Runner(host, w.run()), Dir: e.Path, Timeout: time.Minute, Odd: doubts.Add}
-		ask := func(ctx context.Context) (*cluster.Snapshot, error) {
-			s, err := cluster.Asker{Slurm: client, Now: w.now}.Ask(ctx)
-			if missing := doubts.Warnings(); err == nil && len(missing) > 0 {
-				s.Note = strings.TrimPrefix(s.Note+"; "+strings.Join(missing, "; "), "; ")
-			}
-			return s, err
-		}
-		snapshot, err := cache.Get(ctx, w.clusterKey(host, e.Path), ask)
+	s.Ask = func(ctx context.Context, l *Launcher) (*cluster.Snapshot, error) {
+		snapshot, err := w.snapshot(ctx, Hostname(f, l.Entry.Connector), l.Entry.Path, l.Entry.Cluster)
 		if err == nil && snapshot.Note != "" && w.Warn != nil {
 			w.Warn(snapshot.Note)
 		}
 		return snapshot, err
 	}
 	return s, nil
+}
+
+// snapshot returns what Slurm on a host ("": this one) reports of a cluster ("": the host's own), and the facts of its
+// nodes. It may come from the cache. Slurm's commands are in dir, or in PATH if that is "".
+func (w World) snapshot(ctx context.Context, host, dir, name string) (*cluster.Snapshot, error) {
+	facts := probe.Dirs()
+	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
+	return cache.Get(ctx, w.clusterKey(host, dir, name, probe.Stamp(facts)), func(ctx context.Context) (*cluster.Snapshot, error) {
+		var doubts slurm.Doubts
+		client := &slurm.Client{Run: Runner(host, w.run()), Dir: dir, Cluster: name, Timeout: time.Minute, Odd: doubts.Add}
+		s, err := cluster.Asker{Slurm: client, Now: w.now}.Ask(ctx)
+		if err != nil {
+			return nil, err
+		}
+		missing := doubts.Warnings()
+		var bad []string
+		s.Facts, bad = probe.Load(facts, s.Config.Get("ClusterName"))
+		s.Note = strings.TrimPrefix(strings.Join(append(append([]string{s.Note}, missing...), bad...), "; "), "; ")
+		return s, nil
+	})
 }
 
 // cacheDir returns the directory for cached answers of Slurm; "" disables the cache.
@@ -141,7 +151,7 @@ func (w World) cacheDir() string {
 // clusterKey returns a cache key that differs by cluster and by user, as users have different
 // rights. It contains the modification time of slurm.conf, so that a change takes effect at
 // once.
-func (w World) clusterKey(host, dir string) string {
+func (w World) clusterKey(host, dir, name, facts string) string {
 	conf := w.env("SLURM_CONF")
 	path := conf
 	if path == "" {
@@ -150,12 +160,11 @@ func (w World) clusterKey(host, dir string) string {
 	changed, here := "", ""
 	if host == "" { // clusters may share the home directory, and have slurm.conf elsewhere
 		here, _ = os.Hostname()
-		here += " " + w.env("SLURM_CLUSTERS")
 	}
 	if info, err := os.Stat(path); err == nil && host == "" {
 		changed = info.ModTime().String()
 	}
-	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, here, dir, conf, changed)
+	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, here, dir, conf, changed, name, facts)
 }
 
 // Query is a request made by another program, such as the agent.
@@ -187,10 +196,10 @@ func (q Query) search() (*Search, error) {
 // repaired returns ask with all nodes up and all partitions open, to learn whether a request
 // fails only for the moment.
 func repaired(
-	ask func(context.Context, *file.Entry) (*cluster.Snapshot, error),
-) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
-	return func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
-		snapshot, err := ask(ctx, e)
+	ask func(context.Context, *Launcher) (*cluster.Snapshot, error),
+) func(context.Context, *Launcher) (*cluster.Snapshot, error) {
+	return func(ctx context.Context, l *Launcher) (*cluster.Snapshot, error) {
+		snapshot, err := ask(ctx, l)
 		if err != nil {
 			return nil, err
 		}
@@ -208,9 +217,7 @@ func repaired(
 
 // Cluster returns a snapshot of this host's Slurm, which may come from the cache.
 func (w World) Cluster(ctx context.Context) (*cluster.Snapshot, error) {
-	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
-	asker := cluster.Asker{Slurm: &slurm.Client{Run: w.run(), Timeout: time.Minute}, Now: w.now}
-	return cache.Get(ctx, w.clusterKey("", ""), asker.Ask)
+	return w.snapshot(ctx, "", "", "")
 }
 
 // FindOptions returns the options of sbatch that satisfy a request. Only Slurm launchers on
@@ -241,11 +248,7 @@ func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 			return nil, fault.Errorf(fault.Unavailable,
 				"no launcher matches %s at this time: its nodes are down or drained, or its partition is closed", r)
 		}
-		hint := s.Misspelt(r)
-		if hint == "" {
-			hint = `"lfind explain" shows the reasons`
-		}
-		return nil, fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
+		return nil, s.Nothing(ctx, r)
 	}
 	return answer.Options, nil
 }

@@ -287,7 +287,11 @@ func (g *gpuSet) isModel(model string) gpu.Answer {
 	if a, known := g.is.answers[model]; known {
 		return a
 	}
-	is := g.is.catalogue.IsModel([]string{g.model, g.gres}, g.is.Match, model)
+	names := []string{g.model, g.gres}
+	if slices.Contains(g.is.Contradicts, g.gres) { // the type is of another GPU than was found
+		names = names[:1]
+	}
+	is := g.is.catalogue.IsModel(names, g.is.Match, model)
 	if g.is.answers == nil {
 		g.is.answers = map[string]gpu.Answer{}
 	}

@@ -16,9 +16,24 @@ import (
 // Direct returns the launcher that is used without launchers.yaml: it has what Slurm itself
 // reports.
 func Direct(catalogue *gpu.Catalogue) *Launcher {
-	return New(&file.File{Entries: []file.Entry{{
-		Kind: file.Slurm, ID: "slurm", Connector: "local", QuerySlurm: true, UseFeatures: true, UseHosts: true, UseMemory: true,
-	}}}, catalogue)[0]
+	return New(&file.File{Entries: []file.Entry{direct("slurm")}}, catalogue)[0]
+}
+
+// Clusters are launchers for clusters that Slurm reaches by name, in place of a file.
+func Clusters(names []string) *file.File {
+	f := &file.File{}
+	for _, name := range names {
+		e := direct(name)
+		e.Cluster = name
+		f.Entries = append(f.Entries, e)
+	}
+	return f
+}
+
+func direct(id string) file.Entry {
+	return file.Entry{
+		Kind: file.Slurm, ID: id, Connector: "local", QuerySlurm: true, UseFeatures: true, UseHosts: true, UseMemory: true,
+	}
 }
 
 // commonRegexes read the number of GPUs from the name that administrators often give to a feature. They apply to
@@ -45,7 +60,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 	if len(l.regexes) == 0 {
 		l.regexes, l.guessing = commonRegexes, true
 	}
-	l.admission = s.Admission()
+	l.admission, l.now = s.Admission(), s.Time
 	described := map[string]*partition{}
 	inherited := map[string]file.Configuration{}
 	given := map[string]bool{} // partitions for which the file names QoS or accounts
@@ -100,9 +115,8 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 	}
 	reserved := s.Reserved()
-	for i := range s.Groups {
-		from := &s.Groups[i]
-		held := reservedText(from, reserved)
+	for _, from := range s.Parts() {
+		held := reservedText(&from.Group, reserved)
 		var features []string
 		if from.Features != "" {
 			features = slices.DeleteFunc(slices.Collect(from.Features.All()), func(name string) bool { return !file.IsFeature(name) })
@@ -116,7 +130,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 			}
 			g := &group{
 				partition: p, order: len(p.groups), features: fromFeatures.features, clause: fromFeatures.clause,
-				hostList: from.Hosts, nodes: from.Count, down: from.Unusable, reserved: held,
+				hostList: from.Hosts, nodes: from.Count, down: from.Unusable, reserved: held, mixed: from.Mixed,
 			}
 			c := l.Entry.Configuration
 			if inherited := inherited[name]; described[name] != nil {
@@ -151,7 +165,7 @@ func reservedText(g *cluster.Group, reserved map[string]*slurm.Reservation) stri
 // features, and these over what the node inherits from the file.
 //
 // The name of a partition is the last source: of GPUs without type and model, on nodes whose features do not tell.
-func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, features []string) figures {
+func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Part, features []string) figures {
 	set(&c.CPU.Cores, from.CPUs)
 	set(&c.CPU.Memory, from.Memory)
 	fig := l.figures(c, features)
@@ -165,7 +179,7 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 	said := int64(0) // memory of each GPU from the features or the file
 	if len(fig.gpus) > 0 {
 		said = fig.gpus[0].most
-		if c.GPU.Model != "" && c.GPU.Memory == 0 && !l.saysMemory(features) {
+		if c.GPU.Model != "" && c.GPU.Memory == 0 && l.saysMemory(features) == "" {
 			said = 0 // it comes from the catalogue only
 		}
 	}
@@ -181,27 +195,32 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 	}
 	for i := range found {
 		g := &found[i]
-		of := features
-		if words := places; g.gres == "" && len(words) > 0 {
-			if is := l.catalogue.Features(features); len(is.Models) == 0 && said == 0 {
-				of = append(slices.Clone(features), words...)
+		of, words := features, []string(nil)
+		if g.gres == "" && said == 0 {
+			if is := l.catalogue.Features(features); len(is.Models) == 0 {
+				words = places
 			}
 		}
 		if len(found) > 1 && g.gres != "" {
 			of = nil // the features may mean either type
 		}
-		l.identify(g, of)
+		l.identify(g, of, words)
 		if len(found) == 1 && said > 0 {
 			narrowed := g.is.OfSize(said)
+			g.said = "the memory in launchers.yaml"
 			if l.guessing && c.GPU.Memory == 0 && narrowed.Most > 0 && len(narrowed.Models) > 0 && narrowed.Models[0].SoldAs(said) {
-				g.is = &facts{Evidence: gpu.Evidence{Match: narrowed}, catalogue: l.catalogue}
+				g.is = &facts{Evidence: gpu.Evidence{Match: narrowed, By: g.is.By}, catalogue: l.catalogue, sources: g.is.sources}
 				g.least, g.most = narrowed.Least, narrowed.Most
 			} else {
 				g.least, g.most = said, said
 			}
+			if c.GPU.Memory == 0 {
+				g.said = l.saysMemory(features)
+			}
 			g.setFloor()
 		}
 	}
+	found = l.measure(found, from, features, c.GPU.Memory > 0)
 	switch {
 	case len(found) > 0:
 		fig.gpus = found
@@ -211,12 +230,14 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 	return fig
 }
 
-// saysMemory reports whether a feature gives the memory of a GPU.
-func (l *Launcher) saysMemory(features []string) bool {
-	return slices.ContainsFunc(features, func(name string) bool {
-		f := l.feature(name)
-		return f.memory > 0 || f.configuration != nil && f.configuration.GPU.Memory > 0
-	})
+// saysMemory returns the feature that gives the memory of a GPU, in words, or "".
+func (l *Launcher) saysMemory(features []string) string {
+	for _, name := range features {
+		if f := l.feature(name); f.memory > 0 || f.configuration != nil && f.configuration.GPU.Memory > 0 {
+			return fmt.Sprintf("the feature %q", name)
+		}
+	}
+	return ""
 }
 
 func allows(name string, allow, deny []string) bool {

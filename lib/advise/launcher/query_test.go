@@ -9,12 +9,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
-	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // saying returns a Search.Ask that gives these answers.
-func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
+func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.Context, *Launcher) (*cluster.Snapshot, error) {
 	t.Helper()
 	s := &cluster.Snapshot{User: "alice", DefaultAccount: "lab", UserGroups: []string{"alice", "lab"}}
 	n, err := slurm.ParseNodes(strings.NewReader(nodes))
@@ -46,7 +45,7 @@ func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.
 		s.Config["AccountingStorageType"], s.Config["AccountingStorageEnforce"] = "accounting_storage/slurmdbd", "associations,limits,qos"
 	}
 	s.Known = admission.Known{Accounting: true, Accounts: true, Groups: true, Licenses: true, Config: true}
-	return func(context.Context, *file.Entry) (*cluster.Snapshot, error) { return s, nil }
+	return func(context.Context, *Launcher) (*cluster.Snapshot, error) { return s, nil }
 }
 
 // node returns a line of scontrol show nodes.

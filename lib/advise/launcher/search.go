@@ -25,7 +25,7 @@ type Search struct {
 	Now          time.Time // for deadlines
 	// Ask queries Slurm for a launcher with query_slurm. It is called at most once for each,
 	// when the search reaches it.
-	Ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)
+	Ask func(context.Context, *Launcher) (*cluster.Snapshot, error)
 }
 
 // skips returns why a launcher is not searched at all, or nil.
@@ -47,7 +47,7 @@ func (s *Search) ask(ctx context.Context, l *Launcher) error {
 		return l.err
 	}
 	l.asked = true
-	snapshot, err := s.Ask(ctx, l.Entry)
+	snapshot, err := s.Ask(ctx, l)
 	if err == nil {
 		l.addSlurm(snapshot)
 		return nil
@@ -61,7 +61,11 @@ func (l *Launcher) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
+	err = fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
+	if l.Entry.Cluster != "" {
+		return fault.Hint(err, `"sacctmgr show clusters" lists the clusters`)
+	}
+	return err
 }
 
 // Find returns the best answer, or nil if nothing matches. The alternatives of the request are

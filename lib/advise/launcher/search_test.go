@@ -17,7 +17,7 @@ import (
 
 var errNoSlurm = fault.Errorf(fault.Unavailable, "scontrol: no controller")
 
-func noSlurm(context.Context, *file.Entry) (*cluster.Snapshot, error) { return nil, errNoSlurm }
+func noSlurm(context.Context, *Launcher) (*cluster.Snapshot, error) { return nil, errNoSlurm }
 
 func load(t testing.TB, text string) []*Launcher {
 	t.Helper()

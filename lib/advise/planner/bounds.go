@@ -312,7 +312,7 @@ func (v *Bounds) blame() {
 				tightest = r
 			}
 		}
-		if tightest != nil {
+		if tightest != nil && !slices.Contains(tightest.Jobs, j.Label) { // one of several partitions has a row for each
 			tightest.Jobs = append(tightest.Jobs, j.Label)
 		}
 	}

@@ -60,7 +60,8 @@ func (n *Planner) Place(
 	if known, _ := h.Known(&job); known == 0 || result.Verdict == forecast.StartsNow {
 		return place, nil
 	}
-	if e := forecast.When(plan.World, []int{row}, h, ArrivalPriority(n.World), uint64(n.Now.Unix())); e.Median != forecast.Forever {
+	e := forecast.When(over(ctx), plan.World, []int{row}, h, ArrivalPriority(n.World), uint64(n.Now.Unix()))
+	if e.Median != forecast.Forever {
 		place.Expected = e.Median
 	}
 	return place, nil

@@ -23,7 +23,8 @@ type Planner struct {
 	Plan  *forecast.Plan
 	rows  map[rowKey]int // of the world
 
-	access *admission.Cluster // who may use what
+	access  *admission.Cluster // who may use what
+	charges *admission.Cluster // by which association a user's jobs are charged
 }
 
 type rowKey struct {
@@ -48,20 +49,25 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 	questions := []func(context.Context) error{
 		a.Partitions(&n.Partitions), Listing(&n.Nodes, a.Client.Nodes),
 		Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
-		Listing(&n.Details, a.Client.AllJobDetails),
 		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
-	}
-	if n.Config.Multifactor() {
-		questions = append(questions, a.Factors(&factors, &noFactors))
 	}
 	if n.Config.Accounting() {
 		questions = append(questions, a.usages(&n.Usages), a.qos(&n.QOS))
 	}
-	if replay && n.sharesCount() {
-		questions = append(questions, a.shares(&n.Shares))
-	}
 	if err := Together(ctx, questions...); err != nil {
 		return err
+	}
+	if len(n.Jobs) > 0 { // else there is nothing more to know of them
+		questions = []func(context.Context) error{Listing(&n.Details, a.Client.AllJobDetails)}
+		if n.Config.Multifactor() {
+			questions = append(questions, a.Factors(&factors, &noFactors))
+		}
+		if replay && n.sharesCount() {
+			questions = append(questions, a.shares(&n.Shares))
+		}
+		if err := Together(ctx, questions...); err != nil {
+			return err
+		}
 	}
 	n.PriorityOf = func(j *slurm.Job) (float64, float64) {
 		if at := factors.Find(j); at >= 0 {

@@ -2,11 +2,14 @@ package planner
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/advise/admission"
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/testscripts/captures"
@@ -51,6 +54,34 @@ func TestAccount(t *testing.T) {
 		}
 		if account, refusal := n.Account("carol", p); account != want || (refusal == "") != (want != "") {
 			t.Errorf("%s, carol: %q, %q", version, account, refusal)
+		}
+	}
+}
+
+// What a real Slurm starts on nodes of 8, 8 and 4 CPUs, with 4, 4 and 2 GPUs, and what it takes of them.
+func TestUnevenNodes(t *testing.T) {
+	n := Planner{World: &forecast.World{}}
+	n.Config = slurm.Config{"SelectTypeParameters": "CR_CORE_MEMORY"}
+	for _, size := range []int64{8, 4, 8} {
+		n.Nodes = append(n.Nodes, slurm.Node{CPUs: size, MemMB: size * 1000, GPUs: size / 2, Partitions: slurm.List("all")})
+	}
+	p := &slurm.Partition{Name: "all", State: "UP"}
+	for line, want := range map[string]string{
+		"-n17": "3 nodes of 4 CPUs, 0 GPUs", "-N3 -n18": "3 nodes of 4 CPUs, 0 GPUs", "-n20": "3 nodes of 4 CPUs, 0 GPUs", "-n21": "", "-n14": "2 nodes of 7 CPUs, 0 GPUs",
+		"-N2-3 -n19": "3 nodes of 4 CPUs, 0 GPUs", "-N2 -n17": "", "--gpus=10": "3 nodes of 1 CPUs, 2 GPUs", "--gpus=11": "", "-N3 --ntasks-per-node=6": "", "-N3 --gpus-per-node=3": "",
+		"-n17 --exclusive": "", "-n9 -c2": "3 nodes of 4 CPUs, 0 GPUs", "-n17 --mem-per-cpu=900": "3 nodes of 4 CPUs, 0 GPUs", "-n17 --mem-per-cpu=1100": "3 nodes of 3 CPUs, 0 GPUs", "-n17 --mem-per-cpu=1200": "", "-n17 --mem=5000": "",
+	} {
+		options, err := Options(strings.Fields(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		job, err := n.JobFor(t.Context(), nil, "alice", options, p, "normal")
+		got := ""
+		if n.have(p, admission.Need{CPUs: int64(job.Need.CPUs), MemMB: int64(job.Need.MemMB), GPUs: int64(job.Need.GPUs)}, int64(job.Nodes)) {
+			got = fmt.Sprintf("%d nodes of %g CPUs, %g GPUs", job.Nodes, job.Need.CPUs, job.Need.GPUs)
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", line, got, err, want)
 		}
 	}
 }

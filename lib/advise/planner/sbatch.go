@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"sort"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
@@ -24,7 +27,8 @@ const maxScript = 1 << 20
 // ErrHeterogeneous refuses what would be planned as its first component alone.
 var ErrHeterogeneous = fault.Errorf(fault.Usage, "heterogeneous jobs are not planned: give the options of one component")
 
-// Options are the options of a command line of sbatch and, where it names a script, of the script.
+// Options are the options of a job that a command line of sbatch requests: those of the script that it names, of variables
+// of the environment, and its own.
 func Options(args []string) (sbatch.Options, error) {
 	line, err := sbatch.Argv(args)
 	if err != nil {
@@ -33,14 +37,21 @@ func Options(args []string) (sbatch.Options, error) {
 	if len(line.Jobs) > 1 {
 		return nil, ErrHeterogeneous
 	}
-	given := line.Jobs[0]
+	given := sbatch.Environ(os.LookupEnv).With(line.Jobs[0]...)
 	if len(line.Command) == 0 || line.Command[0] == "-" {
 		return given, nil
 	}
-	f, err := os.Open(line.Command[0])
+	info, err := os.Stat(line.Command[0])
 	if errors.Is(err, fs.ErrNotExist) {
-		return given, nil // sbatch looks in PATH as well, and is asked first
+		return given, nil // sbatch looks in PATH as well
 	}
+	if err == nil && !info.Mode().IsRegular() { // what can be read once is not there for sbatch
+		err = fmt.Errorf("%s is not a regular file", line.Command[0])
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
+	}
+	f, err := os.Open(line.Command[0])
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err)
 	}
@@ -67,14 +78,21 @@ func (n *Planner) JobFor(
 	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
 	model.Known.Config = true
 	asked := admission.Narrowest(options, int64(len(n.Nodes)), func(j admission.Job) bool { return n.have(p, model.Need(p, j), j.Nodes) })
+	if !n.have(p, model.Need(p, asked), asked.Nodes) {
+		asked = n.uneven(p, &model, options, asked)
+	}
 	need := model.Need(p, asked)
 	account, _ := n.Account(user, p) // sbatch is the judge of whether it may be used
+	account = cmp.Or(options.Value("account"), account)
+	qos = cmp.Or(qos, options.Value("qos"))
+	if qos == "" {
+		qos = n.defaultQOS(ctx, a, user, account, p)
+	}
 	job := forecast.Job{
-		Label: "this job", Name: options.Value("job-name"), User: user,
-		Account: cmp.Or(options.Value("account"), account), QOS: cmp.Or(qos, cmp.Or(options.Value("qos"), "normal")),
+		Label: "this job", Name: options.Value("job-name"), User: user, Account: account, QOS: qos,
 		Partition: p.Name, Submit: n.Now.Unix(), Accrue: n.Now.Unix(), Nodes: int(max(1, asked.Nodes)),
 		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
-		Features: options.Value("constraint"), Licenses: asked.Licenses, Tasks: 1, Throttle: -1,
+		Features: options.Value("constraint"), Licenses: asked.Licenses, Tasks: 1,
 	}
 	if !n.MemoryCounts() {
 		job.Need.MemMB = 0
@@ -101,16 +119,81 @@ func (n *Planner) JobFor(
 	return n.World.Bound(job), nil
 }
 
+// defaultQOS is the QoS of a job that names none. Where the database does not answer, it is Slurm's own.
+func (n *Planner) defaultQOS(ctx context.Context, a *Asker, user, account string, p *slurm.Partition) string {
+	if n.charges == nil {
+		n.charges = &admission.Cluster{}
+		if n.Config.Accounting() {
+			n.charges.Associations, _ = a.Client.Associations(ctx, user)
+			elsewhere := func(m slurm.Association) bool { return m.Cluster != n.Config.Get("ClusterName") }
+			n.charges.Associations = slices.DeleteFunc(n.charges.Associations, elsewhere)
+			if slices.ContainsFunc(n.charges.Associations, func(m slurm.Association) bool { return len(m.QOS) != 1 && m.DefaultQOS == "" }) {
+				n.charges.Accounts, _ = a.Client.Associations(ctx, "") // those above have one
+			}
+		}
+	}
+	return n.charges.QOSOf(account, p.Name)
+}
+
 // have reports whether a partition has so many nodes that can each give what is needed when they are empty.
 func (n *Planner) have(p *slurm.Partition, need admission.Need, nodes int64) bool {
 	for i := range n.Nodes {
-		node := &n.Nodes[i]
-		if node.Partitions.Has(p.Name) && need.CPUs <= node.CPUs-node.SpecCPUs && need.GPUs <= node.GPUs &&
-			(need.MemMB <= node.MemMB-node.SpecMemMB || !n.MemoryCounts()) {
+		if n.gives(&n.Nodes[i], p, need) {
 			nodes--
 		}
 	}
 	return nodes <= 0
+}
+
+// gives reports whether a node of a partition can give what is needed when it is empty.
+func (n *Planner) gives(node *slurm.Node, p *slurm.Partition, need admission.Need) bool {
+	return node.Partitions.Has(p.Name) && need.CPUs <= node.CPUs-node.SpecCPUs && need.GPUs <= node.GPUs &&
+		(need.MemMB <= node.MemMB-node.SpecMemMB || !n.MemoryCounts())
+}
+
+// uneven is a job that no equal nodes hold as one on the fewest that hold it together: Slurm gives the larger ones more of
+// its tasks. Each of them counts with what the smallest gives. The job stays as it is where it does not fit on them either,
+// or its options fix what each node has.
+func (n *Planner) uneven(p *slurm.Partition, model *admission.Cluster, options sbatch.Options, asked admission.Job) admission.Job {
+	a, err := options.Amount()
+	units := max(a.Tasks, a.GPUs)
+	if err != nil || a.PerNode > 0 || a.Exclusive || units <= a.Nodes || !options.Has("ntasks") && !options.Has("gpus") {
+		return asked
+	}
+	perNode := options.Has("gres") || options.Has("gpus-per-node")
+	share := func(k int64) admission.Job { // k of the units on each node
+		j := asked
+		j.Tasks = max(1, (a.Tasks*k+units-1)/units)
+		if !perNode {
+			j.GPUs = (a.GPUs*k + units - 1) / units
+		}
+		return j
+	}
+	var held []int64 // how many units each node holds
+	for i := range n.Nodes {
+		node := &n.Nodes[i]
+		most := sort.Search(int(min(units, node.CPUs+node.GPUs)), func(k int) bool {
+			return !n.gives(node, p, model.Need(p, share(int64(k)+1)))
+		})
+		if most > 0 {
+			held = append(held, int64(most))
+		}
+	}
+	slices.SortFunc(held, func(x, y int64) int { return int(y - x) })
+	sum := int64(0)
+	for i, k := range held {
+		nodes := int64(i) + 1
+		if sum += k; sum < units || nodes < a.Nodes {
+			continue
+		}
+		if a.MostNodes > 0 && nodes > a.MostNodes {
+			break
+		}
+		asked = share(k)
+		asked.Nodes = nodes
+		break
+	}
+	return asked
 }
 
 // expectedPriority is what priority Slurm would give a job: by its factors, where they

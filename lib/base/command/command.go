@@ -42,6 +42,14 @@ func (c Cmd) arg0() string {
 	return c.Name
 }
 
+// path is the file of the program. One that is not looked for in PATH may be relative to Dir.
+func (c Cmd) path() (string, error) {
+	if strings.Contains(c.Name, "/") {
+		return c.Name, nil
+	}
+	return Path(c.Name)
+}
+
 // program is the process that is to be started.
 func (c Cmd) program() *exec.Cmd {
 	p := exec.Command(c.Name, c.Args...)
@@ -128,7 +136,11 @@ func (system) Run(ctx context.Context, c Cmd) (Result, error) {
 	}
 	var out bytes.Buffer
 	var complaints tail
-	p := exec.CommandContext(ctx, c.Name, c.Args...)
+	path, err := c.path()
+	if err != nil {
+		return Result{}, err
+	}
+	p := exec.CommandContext(ctx, path, c.Args...)
 	p.Args[0] = c.arg0()
 	p.Env, p.Dir, p.Stdin, p.ExtraFiles = c.Env, c.Dir, c.Stdin, c.ExtraFiles
 	if p.Stdout = c.Stdout; c.Stdout == nil {
@@ -140,7 +152,7 @@ func (system) Run(ctx context.Context, c Cmd) (Result, error) {
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.Cancel = func() error { return syscall.Kill(-p.Process.Pid, syscall.SIGKILL) }
 	p.WaitDelay = afterKill
-	err := run(p, c.DieWithParent)
+	err = run(p, c.DieWithParent)
 	result := Result{out.Bytes(), complaints.Bytes()}
 	if err == nil {
 		return result, nil
@@ -165,13 +177,43 @@ func (system) Run(ctx context.Context, c Cmd) (Result, error) {
 	return result, fmt.Errorf("%s: %w", c.Name, err)
 }
 
-// Path returns where a program is found in PATH.
+// Path returns where a program is found in PATH. What everyone may replace is not run: a relative directory, one that
+// everyone may write, such as /tmp, and such a file are passed over.
 func Path(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fault.Hint(&NotFoundError{name, err}, fmt.Sprintf("is %q installed and in PATH?", name))
+	if strings.Contains(name, "/") {
+		path, err := exec.LookPath(name)
+		return path, notFound(name, err, "")
 	}
-	return path, nil
+	why, open := error(exec.ErrNotFound), ""
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		path, err := exec.LookPath(filepath.Join(dir, name))
+		switch {
+		case !filepath.IsAbs(dir):
+		case errors.Is(err, fs.ErrPermission):
+			why = err
+		case err != nil:
+		case anyones(dir) || anyones(path):
+			open = path
+		default:
+			return path, nil
+		}
+	}
+	return "", notFound(name, why, open)
+}
+
+func anyones(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&0o002 != 0
+}
+
+func notFound(name string, err error, open string) error {
+	switch {
+	case err == nil:
+		return nil
+	case open != "":
+		return fault.Hint(&NotFoundError{name, err}, fmt.Sprintf("%s is not run, as everyone may replace it", open))
+	}
+	return fault.Hint(&NotFoundError{name, err}, fmt.Sprintf("is %q installed and in PATH?", name))
 }
 
 // AllTools is set by the program that is all tools of the suite, which its first argument
@@ -192,6 +234,15 @@ func Sibling(name string) ([]string, error) {
 	}
 	path, err := Path(name)
 	return []string{path}, err
+}
+
+// Self is how this program is run again as the tool that it is now.
+func Self(tool string) ([]string, error) {
+	self, err := os.Executable()
+	if AllTools {
+		return []string{self, tool}, err
+	}
+	return []string{self}, err
 }
 
 // tail keeps the last maxStderr bytes written to it.

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
 func sh(script string) Cmd { return Cmd{Name: "sh", Args: []string{"-c", script}} }
@@ -99,5 +101,43 @@ func TestStderrIsBounded(t *testing.T) {
 	}
 	if len(got.Stderr) > maxStderr || !strings.HasSuffix(string(got.Stderr), "end\n") {
 		t.Errorf("%d bytes kept", len(got.Stderr))
+	}
+}
+
+// A program that others have planted in a directory of PATH is passed over: the next one of its name runs.
+func TestNothingPlantedRuns(t *testing.T) {
+	own, open, here := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{open, here} {
+		for _, name := range []string{"squeue", "git", "only"} {
+			executable.Write(t, filepath.Join(dir, name), "#!/bin/sh\necho planted\n")
+		}
+	}
+	executable.Write(t, filepath.Join(own, "squeue"), "#!/bin/sh\necho own\n")
+	executable.Write(t, filepath.Join(own, "git"), "#!/bin/sh\necho own\n")
+	changed := filepath.Join(t.TempDir(), "git")
+	executable.Write(t, changed, "#!/bin/sh\necho planted\n")
+	for path, mode := range map[string]os.FileMode{open: 0o777 | os.ModeSticky, changed: 0o777} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(here)
+	t.Setenv("PATH", strings.Join([]string{".", "", open, filepath.Dir(changed), own}, ":"))
+	for _, name := range []string{"squeue", "git"} {
+		result, err := System.Run(t.Context(), Cmd{Name: name})
+		if err != nil || string(result.Stdout) != "own\n" {
+			t.Errorf("%s: %q, %v", name, result.Stdout, err)
+		}
+		p, err := StartProcess(Cmd{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said, err := io.ReadAll(p.Stdout); err != nil || string(said) != "own\n" || p.Wait() != nil {
+			t.Errorf("%s: %q, %v", name, said, err)
+		}
+	}
+	_, err := System.Run(t.Context(), Cmd{Name: "only"})
+	if want := filepath.Join(open, "only") + " is not run, as everyone may replace it"; fault.HintOf(err) != want || err.Error() != "only: program not found" {
+		t.Errorf("%v, %q", err, fault.HintOf(err))
 	}
 }

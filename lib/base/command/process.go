@@ -24,7 +24,12 @@ type Process struct {
 // standard error goes to c.Stderr, which must be a file so that no goroutine has to
 // copy, or nil for none.
 func StartProcess(c Cmd) (*Process, error) {
+	path, err := c.path()
+	if err != nil {
+		return nil, err
+	}
 	p := &Process{name: c.Name, cmd: c.program()}
+	p.cmd.Path, p.cmd.Err = path, nil
 	p.cmd.Env, p.cmd.Dir, p.cmd.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
 	if f, ok := c.Stderr.(*os.File); ok {
 		p.cmd.Stderr = f

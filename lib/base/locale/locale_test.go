@@ -43,8 +43,8 @@ func TestUTF8(t *testing.T) {
 // Literals of the tools that are more than ASCII go through Symbols, which has a character for each.
 func TestAllSymbols(t *testing.T) {
 	t.Setenv("LC_ALL", "C")
-	// These are never drawn on a terminal: pictures in SVG, and a spelling of units that is accepted.
-	elsewhere := []string{"lib/tool/fairshare/svg.go", "lib/base/unit/duration.go", "lib/base/locale/locale.go"}
+	// This is never drawn on a terminal: a spelling of units that is accepted.
+	elsewhere := []string{"lib/base/unit/duration.go", "lib/base/locale/locale.go"}
 	root := filepath.Join("..", "..", "..")
 	drawn := 0
 	for _, dir := range []string{"lib", "cmd"} {

@@ -51,18 +51,19 @@ const (
 // an empty directory must not replace a task's work.
 //
 // Requests are made by curl, by python3, or by the program vast-switch. That is downloaded if the
-// others are missing or cannot make a request: an image may have curl without CA certificates. A
-// download without certificates is checked against its hash. Without any of the three, nothing could
-// be stopped from within, so the task is not run.
+// others are missing or cannot make a request: an image may have curl without CA certificates. None of
+// them follows a redirect with the key. A download without certificates is checked against its hash.
+// Without any of the three, nothing could be stopped from within, so the task is not run.
 const wrapper = `n=$PONOS_NONCE i=$CONTAINER_ID k=$CONTAINER_API_KEY t=${PONOS_MAX_RUNTIME:-86400} l=$PONOS_LABEL g=${PONOS_GRACE:-600} y=$PONOS_END w=$PONOS_SWITCH s=$PONOS_SWITCH_SUM a=$PONOS_CHECKPOINT_LOAD b=$PONOS_CHECKPOINT_SAVE q=${PONOS_CHECKPOINT_INTERVAL:-600}
 u=${VAST_URL:-https://console.vast.ai}/api/v0/instances/$i/ f=${TMPDIR:-/tmp}/.ponos-$n
 unset PONOS_NONCE PONOS_MAX_RUNTIME PONOS_LABEL PONOS_GRACE PONOS_END PONOS_SWITCH PONOS_SWITCH_SUM PONOS_CHECKPOINT_LOAD PONOS_CHECKPOINT_SAVE PONOS_CHECKPOINT_INTERVAL CONTAINER_ID CONTAINER_API_KEY
 has() { command -v "$1" >/dev/null; }
 ask() {
  { has curl && printf 'header = "Authorization: Bearer %s"\n' "$k" | curl -fsS -m 20 -K - -X "$1" -H "Content-Type: application/json" -d "$2" "$u"; } ||
- { has python3 && K=$k python3 -c 'import os,sys,urllib.request as r
+ { has python3 && K=$k python3 -I -c 'import os,sys,urllib.request as r
+r.HTTPRedirectHandler.redirect_request=lambda *a:None
 _,m,u,b=sys.argv
-r.urlopen(r.Request(u,b.encode(),{"Authorization":"Bearer "+os.environ["K"],"Content-Type":"application/json"},method=m),timeout=20)' "$1" "$u" "$2"; } ||
+r.urlopen(r.Request(u,b.encode(),{"Authorization":"Bearer "+os.getenv("K"),"Content-Type":"application/json"},method=m),None,20)' "$1" "$u" "$2"; } ||
  K=$k "$f.x" "$1" "$u" "$2"
 } >/dev/null 2>&1
 arm() {
@@ -89,9 +90,7 @@ halt() {
 keep() { [ ! -e "$f.in" ] || sh -c "$b" || echo '[the checkpoints could not be saved]'; }
 [ -e "$f.end" ] && halt "$(cat "$f.end")"
 arm >/dev/null 2>&1 || halt unarmed
-if ! (set -C; : >"$f") 2>/dev/null; then
- if [ -e "$f" ]; then halt lost; else halt nowhere; fi
-fi
+(set -C; : >"$f") 2>/dev/null || { [ -e "$f" ] && halt lost; halt nowhere; }
 (if [ "$b" ]; then mkdir -p "$PONOS_CHECKPOINT_DIR" && sh -c "$a" && : >"$f.in" || exit 1; fi; exec "$@") & p=$!
 [ "$b" ] && (e=0; while kill -0 $p 2>/dev/null; do sleep 1; e=$((e+1)); [ $e -ge "$q" ] && keep && e=0; done; keep; : >"$f.out") &
 (sleep "$t"; echo late >"$f.late"; kill -TERM $p; sleep 20; kill -KILL $p) >/dev/null 2>&1 & d=$!

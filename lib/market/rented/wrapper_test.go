@@ -2,6 +2,7 @@ package rented
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -141,5 +142,76 @@ func TestLastWord(t *testing.T) {
 	defer mu.Unlock()
 	if len(asked) < 2 || asked[0] != `PUT {"label":"L:end=3"}` || asked[1] != "DELETE {}" {
 		t.Errorf("%q", asked)
+	}
+}
+
+// The market, or who answers in its place, sends each request elsewhere: the key of the instance stays. Nor do modules of the
+// directory in which the task runs see the key.
+func TestKeyStays(t *testing.T) {
+	for _, program := range []string{"curl", "python3"} {
+		t.Run(program, func(t *testing.T) {
+			path, err := exec.LookPath(program)
+			if program == "python3" && err == nil { // and not what chooses one of several
+				var out []byte
+				out, err = exec.Command(path, "-I", "-c", "import sys; print(sys.executable)").Output()
+				path = strings.TrimSpace(string(out))
+			}
+			if err != nil {
+				needs.Missing(t, program)
+			}
+			other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				t.Errorf("another host gets %s with %q", q.Method, q.Header.Get("Authorization"))
+			}))
+			defer other.Close()
+			var mu sync.Mutex
+			asked, told := map[string]bool{}, make(chan struct{})
+			market := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked[q.Method] = asked[q.Method] || q.Header.Get("Authorization") == "Bearer k"
+				if q.Method == http.MethodDelete && told != nil {
+					close(told)
+					told = nil
+				}
+				status := map[string]int{http.MethodGet: http.StatusFound, http.MethodPut: http.StatusTemporaryRedirect}[q.Method]
+				http.Redirect(w, q, other.URL+q.URL.Path, cmp.Or(status, http.StatusPermanentRedirect))
+			}))
+			defer market.Close()
+			dir, over := t.TempDir(), told
+			executable.Write(t, filepath.Join(dir, "sleep"), "#!/bin/sh\ncase $1 in 60) exec /bin/sleep 60; esac\nexec /bin/sleep 0.05\n")
+			executable.Write(t, filepath.Join(dir, program), "#!/bin/sh\nexec "+path+" \"$@\"\n")
+			if err := os.Symlink("/bin/cat", filepath.Join(dir, "cat")); err != nil {
+				t.Fatal(err)
+			}
+			here := t.TempDir()
+			for _, module := range []string{"os.py", "types.py", "urllib.py", "sitecustomize.py"} {
+				if err := os.WriteFile(filepath.Join(here, module), []byte("open('stolen', 'w').write('x')\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := exec.CommandContext(t.Context(), "/bin/sh", arguments([]string{"/bin/sh", "-c", "exit 3"})...)
+			c.Dir = here
+			c.Env = []string{
+				"PATH=" + dir, "TMPDIR=" + dir, "VAST_URL=" + market.URL, "no_proxy=*", "CONTAINER_ID=7", "CONTAINER_API_KEY=k", "PYTHONPATH=" + here,
+				nonceEnv + "=n1", labelEnv + "=L", graceEnv + "=5", limitEnv + "=60", endEnv + "=destroy",
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-over:
+			case <-time.After(time.Minute):
+			}
+			_ = c.Process.Kill()
+			_ = c.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !asked[http.MethodGet] || !asked[http.MethodPut] || !asked[http.MethodDelete] {
+				t.Errorf("asked with the key: %v", asked)
+			}
+			if _, err := os.Stat(filepath.Join(here, "stolen")); err == nil {
+				t.Error("a module of the task's directory ran")
+			}
+		})
 	}
 }

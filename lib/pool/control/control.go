@@ -172,7 +172,7 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 		}
 		r := &scheduler.Request{Base: &base, Answer: c.answer}
 		if err := decode(in.Bytes(), r); err != nil {
-			var who struct{ Tag string } // for which request the error is
+			var who struct{ Tag json.RawMessage } // for which request the error is
 			_ = json.Unmarshal(in.Bytes(), &who)
 			c.expect(1)
 			c.answer(&scheduler.Answer{Tag: who.Tag, Error: "request cannot be read: " + fault.Text(err)})
@@ -301,13 +301,13 @@ func Dial(dir string) (*Client, error) {
 // howEnded says how the run of a directory has ended, as far as its journal can be read.
 func howEnded(dir string) string {
 	text := "its run has ended"
-	h, err := journal.Load(dir)
+	p, err := journal.ReadPast(dir)
 	if err != nil {
 		return text
 	}
-	text += fmt.Sprintf(": %d done, %d failed or cancelled", h.Count(journal.OK), h.Count(journal.Ended))
-	if n := h.Count(journal.Started); n > 0 {
-		text += fmt.Sprintf(", %d without a known end: repeat its command with --resume", n)
+	text += fmt.Sprintf(": %d done, %d failed, %d cancelled", p.Done, p.Count(journal.TaskFailed), p.Count(journal.TaskCancelled))
+	if n := p.Count(journal.TaskLeft); n > 0 {
+		text += fmt.Sprintf(", %d left: repeat its command with --resume", n)
 	}
 	return text
 }

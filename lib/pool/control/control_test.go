@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -87,10 +88,10 @@ func served(t *testing.T) *Client {
 func TestLastAnswer(t *testing.T) {
 	for range 50 {
 		c := served(t)
-		if err := c.Send(&scheduler.Request{Op: "drain", Tag: "last"}); err != nil {
+		if err := c.Send(&scheduler.Request{Op: "drain", Tag: json.RawMessage(`"last"`)}); err != nil {
 			t.Fatal(err)
 		}
-		if a, err := c.Receive(); err != nil || a.Tag != "last" {
+		if a, err := c.Receive(); err != nil || string(a.Tag) != `"last"` {
 			t.Fatalf("%+v %v", a, err)
 		}
 	}

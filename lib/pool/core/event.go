@@ -40,6 +40,7 @@ const (
 	Unrun     PastState = iota // it has not run, or is left
 	Started                    // it was handed to a worker, and no end is known
 	Failed                     // it has ended, and not well; it is not to run again
+	Cancelled                  // the same
 	Succeeded                  // it has ended well
 )
 
@@ -202,7 +203,8 @@ type Result struct {
 	User, System float64
 	MaxRSS       int64
 	Error        wire.Text
-	NoFile       bool // see wire.Done
+	Tails        [2]wire.Tail // of a failure
+	NoFile       bool         // see wire.Done
 	// Dependency says that it was cancelled because of a task on which it depends.
 	Dependency bool
 }

@@ -211,5 +211,5 @@ func have(n int64, what string) string {
 
 // leftFor leaves a task for the next run.
 func (c *Core) leftFor(t *pool.Task, why string) {
-	c.stats.leave(why, t.Seq, 1)
+	c.stats.leave(why, t.Seq)
 }

@@ -12,24 +12,24 @@ import (
 
 // stats are the sums of a run.
 type stats struct {
-	seen, skipped, failedBefore int64
-	done, failed, cancelled     int64
-	lost, attempts, outputLost  int64
-	exceeded                    int64 // that ran out of memory
-	left                        []Reason
-	cpu, busy                   float64 // seconds: used by tasks, given to them
-	first                       time.Time
-	slowest                     []Slow
-	failures                    []Failure
-	recent                      [8]int64 // ends in each of the last seconds
-	recentAt                    int64
+	seen, skipped              int64
+	failedBefore               int64
+	cancelledBefore            int64
+	done, failed, cancelled    int64
+	lost, attempts, outputLost int64
+	exceeded                   int64 // that ran out of memory
+	left                       []Reason
+	cpu, busy                  float64 // seconds: used by tasks, given to them
+	first                      time.Time
+	slowest                    []Slow
+	recent                     [8]int64 // ends in each of the last seconds
+	recentAt                   int64
 }
 
 // Reason is why tasks are left.
 type Reason struct {
-	Why   string
-	Tasks int64
-	Seq   int64 // one of them
+	Why  string
+	Seqs []int64
 }
 
 // Slow is a task that took long.
@@ -39,25 +39,19 @@ type Slow struct {
 	Seconds float64
 }
 
-// Failure is a task that has not succeeded.
-type Failure struct {
-	Task   *pool.Task
-	Result *Result
-}
-
 // maxReasons limits how many reasons for leaving tasks are counted separately.
 const maxReasons = 20
 
-func (s *stats) leave(why string, seq, tasks int64) {
+func (s *stats) leave(why string, seq int64) {
 	i := slices.IndexFunc(s.left, func(l Reason) bool { return l.Why == why })
 	if i < 0 && len(s.left) == maxReasons {
 		i = maxReasons - 1
 	}
 	if i < 0 {
-		s.left = append(s.left, Reason{why, tasks, seq})
+		s.left = append(s.left, Reason{Why: why, Seqs: []int64{seq}})
 		return
 	}
-	s.left[i].Tasks += tasks
+	s.left[i].Seqs = append(s.left[i].Seqs, seq)
 }
 
 // usage adds what an attempt has used.
@@ -85,9 +79,6 @@ func (s *stats) end(t *pool.Task, r *Result, now time.Time) {
 	}
 	if r.What == wire.OutOfMemory {
 		s.exceeded++
-	}
-	if r.What != wire.OK && len(s.failures) < 10 {
-		s.failures = append(s.failures, Failure{t, r})
 	}
 	if n := len(s.slowest); r.Node != "" && (n < 5 || r.Seconds > s.slowest[n-1].Seconds) {
 		s.slowest = append(s.slowest, Slow{t, r.Node, r.Seconds})
@@ -256,13 +247,14 @@ func (c *Core) allocated() float64 {
 // Summary is the result of a run.
 type Summary struct {
 	Done, Failed, Cancelled int64
-	Skipped, FailedBefore   int64
-	Left                    int64 // were not run, or not to their end
-	Reasons                 []Reason
-	Attempts, Lost          int64           // Lost: began, were lost and run again
-	Exceeded                int64           // ran out of memory
-	Limits                  []wire.MemLimit // how nodes limit it
-	InputRead               bool
+	// Skipped had ended before; of these, some had failed or were cancelled.
+	Skipped, FailedBefore, CancelledBefore int64
+	Left                                   int64 // were not run, or not to their end
+	Reasons                                []Reason
+	Attempts, Lost                         int64           // Lost: began, were lost and run again
+	Exceeded                               int64           // ran out of memory
+	Limits                                 []wire.MemLimit // how nodes limit it
+	InputRead                              bool
 	// Why the run has ended before all was done; empty if it was done.
 	Why string
 	// Exit is the status for the shell.
@@ -271,12 +263,14 @@ type Summary struct {
 	Given     float64 // of the CPUs' time, to tasks
 	Used      float64 // by them
 	Slowest   []Slow
-	Failures  []Failure
 	JournalOK bool
 	// HandedOver says that another scheduler is to continue; Early, that the own job did not come to its
 	// end. Terminated: it got SIGTERM, as when its job is cancelled. Closed: nothing more is to be started.
 	HandedOver, Early, Terminated, Closed bool
 }
+
+// Bad reports whether tasks have failed or were cancelled, in this run or before.
+func (r *Summary) Bad() bool { return r.Failed+r.Cancelled+r.FailedBefore+r.CancelledBefore > 0 }
 
 // Summary returns the summary, at the end.
 func (c *Core) Summary() *Summary {
@@ -285,10 +279,10 @@ func (c *Core) Summary() *Summary {
 	wait := func(t *pool.Task, why string) {
 		l := waits[why]
 		if l == nil {
-			l = &Reason{Why: why, Seq: t.Seq}
+			l = &Reason{Why: why}
 			waits[why] = l
 		}
-		l.Tasks++
+		l.Seqs = append(l.Seqs, t.Seq)
 	}
 	c.pool.Each(func(t *pool.Task) bool { wait(t, c.whyWaiting(t)); return true })
 	for _, t := range c.deps.all() {
@@ -301,11 +295,11 @@ func (c *Core) Summary() *Summary {
 	for _, l := range waits {
 		reasons = append(reasons, *l)
 	}
-	slices.SortFunc(reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Why, b.Why)) })
+	slices.SortFunc(reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(len(b.Seqs), len(a.Seqs)), cmp.Compare(a.Why, b.Why)) })
 	r := &Summary{
-		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore, Reasons: reasons,
+		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore, CancelledBefore: s.cancelledBefore, Reasons: reasons,
 		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
-		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest, Failures: s.failures,
+		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest,
 		Exceeded: s.exceeded, JournalOK: !c.paused, Early: c.early, Terminated: c.killed,
 	}
 	for _, n := range c.nodes {
@@ -315,13 +309,13 @@ func (c *Core) Summary() *Summary {
 	}
 	r.Done, r.Failed = r.Done-s.outputLost, r.Failed+s.outputLost
 	for _, l := range reasons {
-		r.Left += l.Tasks
+		r.Left += int64(len(l.Seqs))
 	}
 	r.HandedOver = c.handing && (r.Left > 0 || !c.eof)
 	if c.closed != nil {
 		r.Closed, r.HandedOver = true, r.HandedOver && (c.continues || c.unclaimed())
 	}
-	bad := r.Failed+r.Cancelled+r.FailedBefore > 0
+	bad := r.Bad()
 	if !c.explicit && r.Left == 0 && c.eof {
 		if r.Why, r.Exit = "", 0; bad && !c.Serve { // clients know the results of their requests
 			r.Exit = 1

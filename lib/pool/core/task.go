@@ -20,11 +20,11 @@ func (c *Core) read(in Input) {
 	}
 	c.lastSeq = max(c.lastSeq, t.Seq)
 	c.stats.seen++
-	if in.Past.State == Succeeded || in.Past.State == Failed && !c.RetryFailed {
+	if s := in.Past.State; s == Succeeded || (s == Failed || s == Cancelled) && !c.RetryFailed {
 		if in.Past.Seconds > 0 {
 			c.measure(t.Need(), in.Past.Seconds)
 		}
-		c.skip(t, in.Past.State == Succeeded)
+		c.skip(t, s)
 		return
 	}
 	if in.Bad != "" {
@@ -56,14 +56,16 @@ func (c *Core) readyAgain(t *pool.Task) {
 }
 
 // skip leaves out a task that has ended in an earlier run.
-func (c *Core) skip(t *pool.Task, ok bool) {
-	c.stats.skipped++
-	if !ok {
+func (c *Core) skip(t *pool.Task, state PastState) {
+	switch c.stats.skipped++; state {
+	case Failed:
 		c.stats.failedBefore++
+	case Cancelled:
+		c.stats.cancelledBefore++
 	}
 	c.do(Skipped{t})
 	_ = c.deps.add(t)
-	c.release(t, ok)
+	c.release(t, state == Succeeded)
 }
 
 func (c *Core) submit(e *Submit) {
@@ -567,7 +569,7 @@ func (c *Core) Knows(seq int64) bool {
 func (c *Core) newResult(node string, d *wire.Done) *Result {
 	r := &Result{
 		Key: d.Key, Node: node, What: d.What, Exit: d.Exit, Signal: d.Signal, Start: d.Start, Seconds: d.Seconds,
-		User: d.User, System: d.System, MaxRSS: d.MaxRSS, Error: d.Error, NoFile: d.NoFile,
+		User: d.User, System: d.System, MaxRSS: d.MaxRSS, Error: d.Error, Tails: d.Tails, NoFile: d.NoFile,
 	}
 	if r.What == "" {
 		if r.What = wire.OK; d.Exit != 0 || d.Signal != 0 {
@@ -581,6 +583,9 @@ func (c *Core) newResult(node string, d *wire.Done) *Result {
 }
 
 func (c *Core) seconds() float64 { return float64(c.now.UnixMicro()) / 1e6 }
+
+// notFound is the status of a shell that does not find a program.
+const notFound = 127
 
 // Describe returns how an attempt has ended, as the predicate of a sentence.
 func (r *Result) Describe() string {
@@ -605,6 +610,9 @@ func (r *Result) Describe() string {
 	}
 	if r.Signal != 0 {
 		return fmt.Sprintf("was ended by signal %d", r.Signal)
+	}
+	if r.Exit == notFound {
+		return fmt.Sprintf("failed with exit status %d: program not found", r.Exit)
 	}
 	return fmt.Sprintf("failed with exit status %d", r.Exit)
 }

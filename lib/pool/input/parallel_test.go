@@ -79,7 +79,7 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	s.plus = true
-	for _, word := range []string{"{##}", "{:-x}", "{:2:3}", "{/a/b}", "{^a}", "{,,a}", "{choose_k}", "{2uniq}"} {
+	for _, word := range []string{"{0#}", "{:-x}", "{:2:3}", "{/a/b}", "{^a}", "{,,a}", "{choose_k}", "{2uniq}"} {
 		if _, err := newText(word, s); err == nil || !strings.HasSuffix(err.Error(), ": unknown replacement string") {
 			t.Errorf("--plus %s: %v", word, err)
 		}

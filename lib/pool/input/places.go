@@ -26,6 +26,7 @@ const (
 	arguments kind = iota // all, or the one at a position
 	number                // of the task
 	slot                  // its number, which the worker knows
+	total                 // how many tasks there are
 )
 
 // place is a replacement string.
@@ -119,7 +120,10 @@ func (s *syntax) place(text string) (*place, error) {
 	if best > 0 {
 		return &place{pos: best, edit: edits[text[len(s.names[best-1]):]]}, nil
 	}
-	if s.plus && len(text) > 1 && (text[0] == '%' || text[0] == '#' && text != "##") {
+	if s.plus && text == "##" {
+		return &place{kind: total}, nil
+	}
+	if s.plus && len(text) > 1 && (text[0] == '%' || text[0] == '#') {
 		return without(text)
 	}
 	if s.plus && dynamic(text) {
@@ -148,7 +152,7 @@ func without(text string) (*place, error) {
 
 // dynamic reports a replacement string that GNU parallel has with --plus only.
 func dynamic(text string) bool {
-	names := []string{"##", "0#", "0%", "choose_k", "uniq", "hgrp", "host", "sshlogin", "slot", "seq"}
+	names := []string{"0#", "0%", "choose_k", "uniq", "hgrp", "host", "sshlogin", "slot", "seq"}
 	if slices.Contains(names, strings.TrimLeft(text, "123456789")) {
 		return true
 	}

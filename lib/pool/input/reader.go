@@ -24,6 +24,7 @@ type Options struct {
 	JSON      bool   // JSON lines
 	Template  []string
 	Columns   string // a regular expression that splits a line into {1}, {2}, …
+	CSV       bool   // lines are of a table as in RFC 4180; Columns is what separates columns, a comma if it is empty
 	Base      pool.Spec
 
 	Header    bool    // the first record of each source names its columns
@@ -51,6 +52,14 @@ type Reader struct {
 	now     pool.Spec
 	specs   interner
 	seq     int64
+	// Where a template has the number of all tasks: their arguments, of which those before seq were taken.
+	rest []arguing
+}
+
+// arguing are the arguments of a task, or what is wrong with them.
+type arguing struct {
+	fields []string
+	err    error
 }
 
 // NewReader reads tasks from r: commands, or with a template arguments. What is wrong
@@ -78,7 +87,7 @@ func Open(stdin io.Reader, list []Source, o Options) (*Reader, error) {
 		return in, err
 	}
 	var split *regexp.Regexp
-	if o.Columns != "" {
+	if o.Columns != "" && !o.CSV {
 		if in.Trim == "" {
 			in.Trim = "lr"
 		}
@@ -111,7 +120,7 @@ func (in *Reader) onlyLines() error {
 		flag string
 		set  bool
 	}{
-		{"--colsep", in.Columns != ""}, {"--eof", in.EOF != nil}, {"--trim", in.Trim != ""}, {"--link", in.Link},
+		{"--colsep", in.Columns != ""}, {"--csv", in.CSV}, {"--eof", in.EOF != nil}, {"--trim", in.Trim != ""}, {"--link", in.Link},
 		{"--header", in.Header}, {"--max-args and the like", in.Group != Group{}}, {"--replace", in.Mark != ""},
 	} {
 		if x.set {
@@ -231,6 +240,8 @@ func (in *Reader) Ready() bool {
 	switch {
 	case in.err != nil || in.lines == nil || in.tmpl != nil && in.rows.at != nil:
 		return true
+	case in.tmpl != nil && in.total():
+		return in.rest != nil
 	case in.group != nil:
 		return false
 	}
@@ -271,13 +282,7 @@ func (in *Reader) command(text string) (*pool.Task, error) {
 // nextArguments puts the next arguments into the template.
 func (in *Reader) nextArguments() (*pool.Task, error) {
 	for {
-		var fields []string
-		var err error
-		if in.group != nil {
-			fields, err = in.group.next()
-		} else {
-			fields, err = in.rows.next()
-		}
+		fields, err := in.next()
 		if err != nil {
 			return nil, in.tooLong(err)
 		}
@@ -291,6 +296,40 @@ func (in *Reader) nextArguments() (*pool.Task, error) {
 		}
 		return t, nil
 	}
+}
+
+// next are the arguments of the next task.
+func (in *Reader) next() ([]string, error) {
+	if !in.total() {
+		return in.read()
+	}
+	for in.rest == nil || in.tmpl.tasks == 0 {
+		fields, err := in.read()
+		in.rest = append(in.rest, arguing{fields, err})
+		if err != nil && !errors.As(err, new(errLong)) {
+			in.tmpl.tasks = max(1, len(in.rest)-1)
+		}
+	}
+	if in.results != nil && in.results.path != nil {
+		in.results.path.tasks = in.tmpl.tasks
+	}
+	a := in.rest[0]
+	if len(in.rest) > 1 { // the end is that of each further call
+		in.rest = in.rest[1:]
+	}
+	return a.fields, a.err
+}
+
+// total reports whether the number of all tasks is to be known before the first one.
+func (in *Reader) total() bool {
+	return in.tmpl.total || in.results != nil && in.results.path != nil && in.results.path.total
+}
+
+func (in *Reader) read() ([]string, error) {
+	if in.group != nil {
+		return in.group.next()
+	}
+	return in.rows.next()
 }
 
 func (in *Reader) fill(fields []string) (*pool.Task, error) {

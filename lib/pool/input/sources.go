@@ -3,6 +3,7 @@ package input
 import (
 	"bufio"
 	"bytes"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -150,6 +151,7 @@ func (in *records) where() string { return fmt.Sprintf("%s:%d", in.name, in.line
 type columns struct {
 	next  func() (string, error)
 	split *regexp.Regexp // nil: one column
+	comma rune           // of a table; 0: it is none
 	last  *string        // a record that ends the source
 	trim  string         // "", "l", "r" or "lr"
 	skip  bool           // blank records
@@ -169,6 +171,11 @@ func (c *columns) row() ([]string, error) {
 			continue
 		}
 		fields := []string{text}
+		if c.comma != 0 {
+			if fields, err = c.table(text); err != nil {
+				return nil, err
+			}
+		}
 		if c.split != nil {
 			fields = c.split.Split(text, -1)
 		}
@@ -185,6 +192,32 @@ func (c *columns) row() ([]string, error) {
 		}
 		return fields, nil
 	}
+}
+
+// table is a row of a table, of which the first line is text: a field in quotes may have more.
+func (c *columns) table(text string) ([]string, error) {
+	for strings.Count(text, `"`)%2 > 0 {
+		more, err := c.next()
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("--csv: a quote is not closed: %.80q", text)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if text += "\n" + more; len(text) > maxLine {
+			return nil, errLong{text[:80]}
+		}
+	}
+	r := csv.NewReader(strings.NewReader(text))
+	r.Comma = c.comma
+	fields, err := r.Read()
+	if errors.Is(err, io.EOF) {
+		return []string{""}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--csv: %.80q: %w", text, errors.Unwrap(err))
+	}
+	return fields, nil
 }
 
 // dim is a dimension of the combinations: sources that are linked.
@@ -263,8 +296,18 @@ func open(stdin io.Reader, list []Source, o *Options, split *regexp.Regexp) (*so
 	if onlyOne > 1 {
 		return nil, fault.Errorf(fault.Usage, "standard input can be one source of arguments only")
 	}
+	comma := rune(0)
+	if o.CSV {
+		comma = ','
+		if o.Columns != "" {
+			var err error
+			if comma, err = separator(o.Columns); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for i, s := range list {
-		cols := &columns{split: split, last: o.EOF, trim: o.Trim, skip: o.SkipBlank}
+		cols := &columns{split: split, last: o.EOF, trim: o.Trim, skip: o.SkipBlank, comma: comma}
 		var lines *records
 		var file *os.File
 		if s.IsFile {
@@ -327,11 +370,20 @@ func open(stdin io.Reader, list []Source, o *Options, split *regexp.Regexp) (*so
 			d.rows = min(d.rows, len(rows))
 		}
 	}
-	if split == nil {
+	if split == nil && comma == 0 {
 		out.count = len(list)
 	}
 	out.rows = newCombinations(stream, dims)
 	return out, nil
+}
+
+// separator is the character that separates the columns of a table.
+func separator(text string) (rune, error) {
+	r := []rune(strings.ReplaceAll(text, `\t`, "\t"))
+	if len(r) != 1 || strings.ContainsRune("\"\r\n\ufeff\ufffd", r[0]) {
+		return 0, fault.Errorf(fault.Usage, "--colsep: %q: with --csv, one character is expected", text)
+	}
+	return r[0], nil
 }
 
 // all reads a source to its end.

@@ -18,6 +18,8 @@ type template struct {
 	raw     bool // a lone place: the argument is the command line
 	plain   bool // not a command: nothing is quoted
 	slot    bool // "{%}" is in it
+	total   bool // "{##}" is
+	tasks   int  // what that stands for
 	context bool // words with a place for all arguments are repeated for each (-X)
 	short   bool // a task may have fewer arguments than others
 	fixed   int  // bytes besides arguments
@@ -134,6 +136,8 @@ func (t *template) measure() {
 				t.fixed += len(p.text)
 			case p.place.kind == slot:
 				t.slot = true
+			case p.place.kind == total:
+				t.total = true
 			case p.place.kind == arguments && p.place.pos == 0:
 				t.all++
 			}
@@ -289,6 +293,8 @@ func (t *template) word(b []byte, w []piece, fields []string, seq int64, sep byt
 			b, some = strconv.AppendInt(b, seq, 10), true
 		case p.place.kind == slot:
 			b, some = append(b, "{%}"...), true
+		case p.place.kind == total:
+			b, some = strconv.AppendInt(b, int64(t.tasks), 10), true
 		default:
 			values, err := t.values(p.place, fields)
 			if err != nil {

@@ -45,6 +45,18 @@ const (
 	Stop  = "stop"  // the scheduler has ended
 	// Output: output of a task that had ended well is lost.
 	Output = "output"
+	// Retry: tasks that have failed, or were cancelled, are to run again.
+	Retry = "retry"
+)
+
+// Format is the format of the records. A reader that knows less refuses a journal; records get new fields
+// without a new format.
+const Format = 1
+
+// Limits of what the journal keeps of tasks that have not succeeded.
+const (
+	MaxCommand = 4 << 10  // bytes of a command
+	MaxTails   = 64 << 20 // bytes of output of all tasks
 )
 
 // Record is a line of the journal.
@@ -66,15 +78,20 @@ type Record struct {
 	System  float64      `json:"system,omitempty"`
 	MaxRSS  int64        `json:"maxrss,omitempty"`
 	Error   wire.Text    `json:"error,omitempty"`
-	By      string       `json:"by,omitempty"`    // why it was cancelled
-	Tasks   string       `json:"tasks,omitempty"` // of send: "1-4,7"
-	Session string       `json:"session,omitempty"`
-	Version string       `json:"version,omitempty"`
-	Host    string       `json:"host,omitempty"`
-	PID     int          `json:"pid,omitempty"`
-	Retry   bool         `json:"retry,omitempty"` // of begin: tasks that have failed run again
-	Call    string       `json:"call,omitempty"`  // of begin: for which call of the user, of which there may be several schedulers
-	Counts  *Counts      `json:"counts,omitempty"`
+	// Of a task that has not succeeded: its command, at most MaxCommand bytes of it, and the ends of its output.
+	Command wire.Text `json:"command,omitempty"`
+	Stdout  wire.Tail `json:"stdout,omitzero"`
+	Stderr  wire.Tail `json:"stderr,omitzero"`
+	By      string    `json:"by,omitempty"`    // why it was cancelled
+	Tasks   string    `json:"tasks,omitempty"` // of send and retry: "1-4,7"
+	Session string    `json:"session,omitempty"`
+	Version string    `json:"version,omitempty"`
+	Format  int       `json:"format,omitempty"` // of begin: that of the records, see Format
+	Host    string    `json:"host,omitempty"`
+	PID     int       `json:"pid,omitempty"`
+	Retry   bool      `json:"retry,omitempty"` // of begin: tasks that have failed run again
+	Call    string    `json:"call,omitempty"`  // of begin: for which call of the user, of which there may be several schedulers
+	Counts  *Counts   `json:"counts,omitempty"`
 	// Worker is that of a node which is up, or of which nothing is left.
 	Worker *wire.Identity `json:"worker,omitempty"`
 }
@@ -90,10 +107,11 @@ const (
 
 // Counts are the sums at the end of a run.
 type Counts struct {
-	Done   int64 `json:"done"`
-	Failed int64 `json:"failed"`
-	Left   int64 `json:"left"`
-	Lost   int64 `json:"lost"` // attempts that were lost, and may have run in part
+	Done      int64 `json:"done"`
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled,omitempty"`
+	Left      int64 `json:"left"`
+	Lost      int64 `json:"lost"` // attempts that were lost, and may have run in part
 }
 
 // Command is a task's command as one line.
@@ -343,7 +361,7 @@ func (j *Journal) Add(r *Record) {
 
 func (j *Journal) flushSent(now float64) {
 	for _, k := range j.order {
-		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Variant: k.variant, Tasks: formatSeqs(j.sends[k])})
+		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Variant: k.variant, Tasks: FormatSeqs(j.sends[k])})
 		j.sends[k] = j.sends[k][:0]
 	}
 	j.order = j.order[:0]
@@ -489,7 +507,8 @@ func (f *file) sync() {
 func (f *file) close() error { return f.f.Close() }
 
 // formatSeqs writes numbers as "1-4,7".
-func formatSeqs(seqs []int64) string {
+// FormatSeqs writes numbers of tasks, which it sorts, as "1-4,7".
+func FormatSeqs(seqs []int64) string {
 	slices.Sort(seqs)
 	var b []byte
 	for i := 0; i < len(seqs); {

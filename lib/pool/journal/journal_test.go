@@ -58,7 +58,7 @@ func TestRunDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq, want := range map[int64]Entry{
-		1: {Hash: HashText("true"), Attempt: 1, State: OK}, 2: {Hash: HashText("false"), Attempt: 1, State: Ended}, 3: {Attempt: 1}, 4: {Attempt: 1, State: Started},
+		1: {Hash: HashText("true"), Attempt: 1, State: OK}, 2: {Hash: HashText("false"), Attempt: 1, State: Failed}, 3: {Attempt: 1}, 4: {Attempt: 1, State: Started},
 		9: {Attempt: 3, State: Started}, 10: {}, 99999: {},
 	} {
 		got := h.Get(seq)
@@ -107,7 +107,7 @@ func TestRunDirectory(t *testing.T) {
 	if string(b) != want {
 		t.Errorf("joblog\n%s\nwant\n%s", b, want)
 	}
-	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Ended || h.Get(4) != (Entry{Hash: HashText("x"), Attempt: 1, State: OK}) || h.HashOf(task(4, `"x"`)) != HashText("x") {
+	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Failed || h.Get(4) != (Entry{Hash: HashText("x"), Attempt: 1, State: OK}) || h.HashOf(task(4, `"x"`)) != HashText("x") {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
@@ -126,11 +126,12 @@ func TestRetryIsRemembered(t *testing.T) {
 		after []Record
 		want  []State // of the tasks from 1 on
 	}{
-		"no retry":                    {[]Record{{Kind: Begin}}, []State{Ended, Ended, Ended, OK, Ended, Started}},
+		"no retry":                    {[]Record{{Kind: Begin}}, []State{Failed, Failed, Cancelled, OK, Failed, Started}},
+		"one by its number":           {[]Record{{Kind: Retry, Tasks: "2"}}, []State{Failed, Unknown, Cancelled, OK, Failed, Started}},
 		"nothing has run again":       {[]Record{{Kind: Begin, Retry: true}}, []State{Unknown, Unknown, Unknown, OK, Unknown, Started}},
 		"and another run continues":   {[]Record{{Kind: Begin, Retry: true}, {Kind: Begin}}, []State{Unknown, Unknown, Unknown, OK, Unknown, Started}},
-		"one failed again, one runs":  {[]Record{{Kind: Begin, Retry: true}, sent, ended(1, 2, wire.Failed)}, []State{Ended, Started, Unknown, OK, Unknown, Started}},
-		"one succeeds, one ran twice": {[]Record{{Kind: Begin, Retry: true}, sent, ended(1, 2, wire.OK), {Kind: Begin}, ended(2, 3, wire.Failed)}, []State{OK, Ended, Unknown, OK, Unknown, Started}},
+		"one failed again, one runs":  {[]Record{{Kind: Begin, Retry: true}, sent, ended(1, 2, wire.Failed)}, []State{Failed, Started, Unknown, OK, Unknown, Started}},
+		"one succeeds, one ran twice": {[]Record{{Kind: Begin, Retry: true}, sent, ended(1, 2, wire.OK), {Kind: Begin}, ended(2, 3, wire.Failed)}, []State{OK, Failed, Unknown, OK, Unknown, Started}},
 	} {
 		h := &History{}
 		for _, r := range append(before, tt.after...) {

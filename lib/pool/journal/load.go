@@ -57,7 +57,8 @@ type State uint8
 const (
 	Unknown State = iota
 	Started       // it was handed to a node, and no end is known
-	Ended         // it has failed, or was cancelled
+	Failed
+	Cancelled
 	OK
 )
 
@@ -70,6 +71,8 @@ type History struct {
 	// one of that call began, without those that count as not run.
 	Call         string
 	Done, Failed int64
+	// Tails is how many bytes of output of tasks the journal has.
+	Tails int64
 
 	last int64
 
@@ -141,7 +144,7 @@ func (h *History) Last() int64 {
 func (h *History) Take(hash uint64) (seq int64, ok bool) {
 	if h.byText == nil {
 		h.byText = map[uint64][]int64{}
-		for _, want := range []State{OK, Ended, Started, Unknown} {
+		for _, want := range []State{OK, Failed, Cancelled, Started, Unknown} {
 			for seq, e := range h.entries {
 				if e.State == want && e.Hash != 0 {
 					h.byText[e.Hash] = append(h.byText[e.Hash], int64(seq))
@@ -189,19 +192,27 @@ func Load(dir string) (*History, error) {
 // Read reads a journal. A last line that was cut off is left out.
 func Read(r io.Reader) (*History, error) {
 	h := &History{}
-	err := lines(r, func(line []byte) error {
-		var rec Record
-		if err := json.Unmarshal(line, &rec); err != nil {
-			return errors.New("not a record of a journal")
-		}
-		return h.add(&rec)
-	})
+	err := eachRecord(r, h.add)
 	for _, e := range h.entries {
 		if e.State == Started {
 			h.Losses++
 		}
 	}
 	return h, err
+}
+
+// eachRecord calls do for each record of a journal.
+func eachRecord(f io.Reader, do func(*Record) error) error {
+	return lines(f, func(line []byte) error {
+		var r Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return errors.New("not a record of a journal")
+		}
+		if r.Format > Format {
+			return fmt.Errorf("the journal has format %d, of a newer jobpool: this one knows format %d", r.Format, Format)
+		}
+		return do(&r)
+	})
 }
 
 // lines calls f for each whole line, and numbers its errors.
@@ -238,6 +249,7 @@ func (h *History) add(r *Record) error {
 	if r.Seq < 0 || r.Seq > MaxSeq {
 		return fmt.Errorf("task number %d is out of range", r.Seq)
 	}
+	h.Tails += r.tails()
 	switch r.Kind {
 	case Begin:
 		h.Sessions++
@@ -292,13 +304,18 @@ func (h *History) add(r *Record) error {
 			e.setSeconds(r.Seconds)
 		case r.What == wire.Refused, r.What == wire.Lost, r.By == ByDependency:
 			e.State = Unknown // it has not run to its end, and may now
+		case r.What == wire.Cancelled:
+			e.State = Cancelled
+			h.Failed++
 		default:
-			e.State = Ended
+			e.State = Failed
 			h.Failed++
 		}
 		h.hash(e, r.Hash)
+	case Retry:
+		return parseSeqs(r.Tasks, func(seq int64) { h.at(seq).reopen() })
 	case Output:
-		h.at(r.Seq).State = Ended
+		h.at(r.Seq).State = Failed
 		h.Done, h.Failed = h.Done-1, h.Failed+1
 	}
 	return nil
@@ -308,9 +325,13 @@ func (h *History) add(r *Record) error {
 // it has.
 func (h *History) reopen() {
 	for i := range h.entries {
-		if h.entries[i].State == Ended {
-			h.entries[i].State = Unknown
-		}
+		h.entries[i].reopen()
+	}
+}
+
+func (e *Entry) reopen() {
+	if e.State == Failed || e.State == Cancelled {
+		e.State = Unknown
 	}
 }
 
@@ -394,7 +415,7 @@ func ReadJoblog(r io.Reader) (*History, error) {
 		e := h.at(seq)
 		e.Attempt = max(1, e.Attempt)
 		e.Hash = HashText(unquoted(strings.ReplaceAll(f[8], "\\n", "\n")))
-		if e.State = Ended; f[6] == "0" && f[7] == "0" {
+		if e.State = Failed; f[6] == "0" && f[7] == "0" {
 			e.State = OK
 		}
 		return nil

@@ -86,7 +86,7 @@ func done(name string) bool {
 	if json.Unmarshal(b[bytes.LastIndexByte(b, '\n')+1:], &r) != nil || r.Kind != Stop {
 		return false
 	}
-	return r.Error == "" && (r.Counts == nil || r.Counts.Failed+r.Counts.Left == 0)
+	return r.Error == "" && (r.Counts == nil || r.Counts.Failed+r.Counts.Cancelled+r.Counts.Left == 0)
 }
 
 // remove removes a run that is not in progress.

@@ -1,11 +1,6 @@
 package journal
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -29,16 +24,8 @@ type NodeUsage struct {
 // ReadUsage reads the journal of a run directory, for so many parts of the time from the
 // begin of the first scheduler to the last record. Attempts that have not ended are not in it.
 func ReadUsage(dir string, intervals int) (*Usage, error) {
-	f, err := os.Open(filepath.Join(dir, File))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fault.Errorf(fault.Unavailable, "no run in %q", dir)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
 	var begin, end float64
-	err = eachRecord(f, func(r *Record) {
+	err := readAll(dir, func(r *Record) error {
 		if begin == 0 || r.Time < begin {
 			begin = r.Time
 		}
@@ -46,6 +33,7 @@ func ReadUsage(dir string, intervals int) (*Usage, error) {
 			begin = min(begin, r.Start)
 		}
 		end = max(end, r.Time)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -54,14 +42,11 @@ func ReadUsage(dir string, intervals int) (*Usage, error) {
 	if end <= begin {
 		return nil, none
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
 	u := &Usage{Begin: unix(begin), End: unix(end)}
 	part := (end - begin) / float64(intervals)
-	err = eachRecord(f, func(r *Record) {
+	err = readAll(dir, func(r *Record) error {
 		if (r.Kind != End && r.Kind != Try) || r.Node == "" || r.Start == 0 {
-			return
+			return nil
 		}
 		i := slices.IndexFunc(u.Nodes, func(n NodeUsage) bool { return n.Node == r.Node })
 		if i < 0 {
@@ -75,6 +60,7 @@ func ReadUsage(dir string, intervals int) (*Usage, error) {
 			a, b := begin+float64(k)*part, begin+float64(k+1)*part
 			n.Mean[k] += max(0, min(to, b)-max(from, a)) / part
 		}
+		return nil
 	})
 	if err == nil && len(u.Nodes) == 0 {
 		return nil, none
@@ -83,15 +69,3 @@ func ReadUsage(dir string, intervals int) (*Usage, error) {
 }
 
 func unix(t float64) time.Time { return time.UnixMicro(int64(t * 1e6)) }
-
-// eachRecord calls do for each record of a journal.
-func eachRecord(f io.Reader, do func(*Record)) error {
-	return lines(f, func(line []byte) error {
-		var r Record
-		if err := json.Unmarshal(line, &r); err != nil {
-			return errors.New("not a record of a journal")
-		}
-		do(&r)
-		return nil
-	})
-}

@@ -134,6 +134,25 @@ func (j *Jobs) unanswered(ctx context.Context, err error, have []Job, out []stri
 	return found
 }
 
+// Gone waits until no job of the pool is pending or runs. Where there are some, wait is called with them once.
+func (j *Jobs) Gone(ctx context.Context, wait func([]Job)) error {
+	for pause := 500 * time.Millisecond; ; pause = min(2*pause, 15*time.Second) {
+		have, err := j.List(ctx)
+		if err != nil || len(have) == 0 {
+			return err
+		}
+		if wait != nil {
+			wait(have)
+			wait = nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
 func (j *Jobs) lockFile() string { return path(j.Run, "submit.lock") }
 
 func (j *Jobs) lock(ctx context.Context) (*lock.Lock, error) {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"encoding/json"
 	"fmt"
 	"unicode/utf8"
 
@@ -17,12 +18,12 @@ import (
 type Request struct {
 	Op string `json:"op"`
 	// Tag is copied to the answer, so that a program can send several requests.
-	Tag  string        `json:"tag,omitempty"`
-	Task *input.Object `json:"task,omitempty"` // run
-	Wait bool          `json:"wait,omitempty"` // run: answer when it has ended
-	Seqs []int64       `json:"seqs,omitempty"` // wait, retry, cancel, explain
-	All  bool          `json:"all,omitempty"`  // retry, cancel
-	CPUs int           `json:"cpus,omitempty"` // setcpus
+	Tag  json.RawMessage `json:"tag,omitempty"`
+	Task *input.Object   `json:"task,omitempty"` // run
+	Wait bool            `json:"wait,omitempty"` // run: answer when it has ended
+	Seqs []int64         `json:"seqs,omitempty"` // wait, retry, cancel, explain
+	All  bool            `json:"all,omitempty"`  // retry, cancel
+	CPUs int             `json:"cpus,omitempty"` // setcpus
 	// Add are the tasks of add.
 	Add   *input.Addition `json:"add,omitempty"`
 	Nodes []string        `json:"nodes,omitempty"` // nodes to add, as of --nodes, or to remove
@@ -36,13 +37,13 @@ type Request struct {
 
 // Answer is the answer to a request.
 type Answer struct {
-	Tag    string     `json:"tag,omitempty"`
-	Error  string     `json:"error,omitempty"`
-	Seq    int64      `json:"seq,omitempty"`
-	Result *TaskEnd   `json:"result,omitempty"`
-	Tasks  []TaskInfo `json:"tasks,omitempty"`
-	Status *Status    `json:"status,omitempty"`
-	Count  int        `json:"count,omitempty"` // of tasks a request was for
+	Tag    json.RawMessage `json:"tag,omitempty"`
+	Error  string          `json:"error,omitempty"`
+	Seq    int64           `json:"seq,omitempty"`
+	Result *TaskEnd        `json:"result,omitempty"`
+	Tasks  []TaskInfo      `json:"tasks,omitempty"`
+	Status *Status         `json:"status,omitempty"`
+	Count  int             `json:"count,omitempty"` // of tasks a request was for
 	// Reasons say what a task waits for (explain).
 	Reasons []string `json:"reasons,omitempty"`
 }

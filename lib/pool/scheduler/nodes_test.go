@@ -45,7 +45,7 @@ func TestTaskThatIsLostTooOftenIsLeft(t *testing.T) {
 		if r.Lost != 3 {
 			t.Errorf("%d attempts lost and run again; want 3", r.Lost)
 		}
-		l.says("1 task (task 1): lost 4 times with its node: the connection ended")
+		l.says("task 1: lost 4 times with its node: the connection ended")
 	})
 }
 

@@ -133,7 +133,8 @@ func (s *scheduler) read(batch []entry) {
 }
 
 var pastStates = map[journal.State]core.PastState{
-	journal.Unknown: core.Unrun, journal.Started: core.Started, journal.Ended: core.Failed, journal.OK: core.Succeeded,
+	journal.Unknown: core.Unrun, journal.Started: core.Started, journal.Failed: core.Failed,
+	journal.Cancelled: core.Cancelled, journal.OK: core.Succeeded,
 }
 
 // pastOf looks up a task in earlier runs. With ResumeByText, it gets the number that it had there, or

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/replace"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
@@ -50,8 +53,11 @@ func line(st *Status) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d done", st.Done+st.Skipped)
-	if st.Failed+st.Cancelled > 0 {
-		fmt.Fprintf(&b, ", %d failed", st.Failed+st.Cancelled)
+	if st.Failed > 0 {
+		fmt.Fprintf(&b, ", %d failed", st.Failed)
+	}
+	if st.Cancelled > 0 {
+		fmt.Fprintf(&b, ", %d cancelled", st.Cancelled)
 	}
 	fmt.Fprintf(&b, ", %d running, %d waiting", st.Running, st.Waiting)
 	if !st.InputRead {
@@ -119,8 +125,9 @@ func (s *scheduler) summary(r *Result) []string {
 	}
 	add(r.Failed, "failed")
 	add(r.Cancelled, "cancelled")
-	add(r.Skipped-r.FailedBefore, "done before")
+	add(r.Skipped-r.FailedBefore-r.CancelledBefore, "done before")
 	add(r.FailedBefore, "failed before")
+	add(r.CancelledBefore, "cancelled before")
 	add(r.Left, "left")
 	if !r.InputRead {
 		parts = append(parts, "the input was not read to its end")
@@ -144,14 +151,8 @@ func (s *scheduler) summary(r *Result) []string {
 				x.Task.Seq, input.Seconds(seconds(x.Seconds)), x.Node, short(journal.Command(x.Task))))
 		}
 	}
-	if len(r.Failures) > 0 {
-		out = append(out, "failed:")
-		for _, x := range r.Failures {
-			out = append(out, s.failure(x)...)
-		}
-		if more := r.Failed + r.Cancelled - int64(len(r.Failures)); more > 0 {
-			out = append(out, fmt.Sprintf("  and %d more, see %s", more, filepath.Join(s.Journal.Dir, journal.Joblog)))
-		}
+	if r.Bad() {
+		out = append(out, s.failures()...)
 	}
 	if r.Exceeded > 0 {
 		out = append(out, exceeded(r))
@@ -159,7 +160,7 @@ func (s *scheduler) summary(r *Result) []string {
 	if r.Left > 0 {
 		out = append(out, "left:")
 		for _, x := range r.Reasons {
-			out = append(out, fmt.Sprintf("  %s (task %d): %s", plural(x.Tasks, "task"), x.Seq, x.Why))
+			out = append(out, fmt.Sprintf("  %s: %s", journal.Tasks(x.Seqs), x.Why))
 		}
 	}
 	return append(out, s.goOn(r)...)
@@ -177,20 +178,94 @@ func exceeded(r *Result) string {
 	return line + ": memory was measured at intervals, as the workers have no cgroup of their own"
 }
 
-func (s *scheduler) failure(x core.Failure) []string {
-	r := x.Result
-	where := ""
-	if r.Node != "" {
-		where = " on " + r.Node
+// mostKinds limits how many kinds of failures a summary names.
+const mostKinds = 10
+
+// failures names the tasks of the journal that have failed, in this run or before.
+func (s *scheduler) failures() []string {
+	_ = s.Journal.Flush() // if it cannot be written, the summary says so
+	p, err := journal.ReadPast(s.Journal.Dir)
+	if err != nil {
+		return []string{"failed: see the job log: " + fault.Text(err)}
 	}
-	out := []string{fmt.Sprintf("  task %d%s %s: %s", r.Seq, where, r.Describe(), short(journal.Command(x.Task)))}
-	for _, stderr := range []bool{true, false} {
-		name := filepath.Join(s.Journal.Dir, worker.LogFile(r.Seq, r.Attempt, stderr))
-		if st, err := os.Stat(name); s.Setup.Output.Files && err == nil && st.Size() > 0 {
-			return append(out, "    see "+name)
+	return append([]string{"failed:"}, Failures(s.Journal.Dir, p, journal.TaskFailed, journal.TaskCancelled)...)
+}
+
+// Failures names the tasks of a run in some states, in a line for each reason, with the nodes and the command of the first
+// one, and says how to see their output.
+func Failures(dir string, p *journal.Past, states ...string) (out []string) {
+	type kind struct {
+		state, why string
+		nodes      []string
+		tasks      []int64
+		first      *journal.PastTask
+	}
+	var kinds []*kind
+	logs := false
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		state, why := t.State(), Outcome(&t.Record)
+		if !slices.Contains(states, state) {
+			continue
 		}
+		k := slices.IndexFunc(kinds, func(k *kind) bool { return k.state == state && k.why == why })
+		if k < 0 {
+			k = len(kinds)
+			kinds = append(kinds, &kind{state: state, why: why, first: t})
+		}
+		kinds[k].tasks = append(kinds[k].tasks, t.Seq)
+		if t.Node != "" && !slices.Contains(kinds[k].nodes, t.Node) {
+			kinds[k].nodes = append(kinds[k].nodes, t.Node)
+		}
+		logs = logs || hasOutput(dir, &t.Record)
+	}
+	slices.SortStableFunc(kinds, func(a, b *kind) int { return cmp.Compare(len(b.tasks), len(a.tasks)) })
+	for _, k := range kinds[:min(len(kinds), mostKinds)] {
+		where := ""
+		if n := len(k.nodes); n > 3 {
+			where = fmt.Sprintf(" on %s and %d more nodes", strings.Join(k.nodes[:2], ", "), n-2)
+		} else if n > 0 {
+			where = " on " + strings.Join(k.nodes, ", ")
+		}
+		line := "  " + journal.Tasks(k.tasks) + where + " " + k.why
+		if k.first.Command != "" {
+			line += ": " + short(string(k.first.Command))
+		}
+		out = append(out, line)
+	}
+	if more := len(kinds) - mostKinds; more > 0 {
+		out = append(out, fmt.Sprintf("  and %d more reasons: jobpool ctl list --run %s", more, shell.Quote(dir)))
+	}
+	if logs {
+		out = append(out, "output of failed tasks: jobpool log --failed --run "+shell.Quote(dir))
 	}
 	return out
+}
+
+// hasOutput reports whether output of an attempt was kept.
+func hasOutput(dir string, r *journal.Record) bool {
+	if r.Stdout.Size+r.Stderr.Size > 0 {
+		return true
+	}
+	for _, stderr := range []bool{true, false} {
+		if st, err := os.Stat(filepath.Join(dir, worker.LogFile(r.Seq, r.Attempt, stderr))); err == nil && st.Size() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Outcome is how an attempt has ended, as the predicate of a sentence.
+func Outcome(r *journal.Record) string {
+	if r.Kind == journal.Send {
+		return "has no known end"
+	}
+	what := r.What
+	if r.Kind == journal.Output {
+		what = wire.OutputLost
+	}
+	result := core.Result{What: what, Exit: r.Exit, Signal: r.Signal, Error: r.Error}
+	return result.Describe()
 }
 
 // goOn returns how to continue with what is left, or has failed.
@@ -201,7 +276,7 @@ func (s *scheduler) goOn(r *Result) (out []string) {
 	if r.Left > 0 || !r.InputRead {
 		out = append(out, "to continue: "+fmt.Sprintf(s.Resume, "--resume"))
 	}
-	if r.Failed+r.Cancelled+r.FailedBefore > 0 {
+	if r.Bad() {
 		what := "to continue: "
 		if out != nil {
 			what = "to also run failed tasks again: "

@@ -39,6 +39,7 @@ type scheduler struct {
 	paused  bool      // the journal cannot be written
 	journal error
 	choked  bool
+	tails   int64 // bytes of output in the journal
 	waiters map[int64][]func(*core.Result, string, [2][]byte)
 	recent  recent
 	show    show
@@ -58,9 +59,12 @@ func Run(ctx context.Context, c Config) *Result {
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	defer s.cancel()
 	s.printer = newPrinter(s)
+	if c.History != nil {
+		s.tails = c.History.Tails
+	}
 	host, _ := os.Hostname()
 	s.Journal.Add(&journal.Record{
-		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid(),
+		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Format: journal.Format, Host: host, PID: os.Getpid(),
 		Retry: c.RetryFailed, Call: c.Call,
 	})
 	past := s.past()
@@ -260,7 +264,11 @@ func (s *scheduler) apply(effect core.Effect) {
 			What: wire.Outcome(e.What), Error: wire.Text(e.Why),
 		})
 	case core.Tried:
-		s.Journal.Add(record(journal.Try, e.Task, e.Result))
+		r := record(journal.Try, e.Task, e.Result)
+		if s.Hold {
+			s.keep(r, e.Task, e.Result)
+		}
+		s.Journal.Add(r)
 		if e.Print {
 			s.printer.print(e.Task, e.Result, e.Output)
 		} else {
@@ -325,9 +333,23 @@ func record(kind string, t *pool.Task, r *core.Result) *journal.Record {
 	return rec
 }
 
+// keep adds what is kept of a task that has not succeeded.
+func (s *scheduler) keep(rec *journal.Record, t *pool.Task, r *core.Result) {
+	command := journal.Command(t)
+	rec.Command = wire.Text(command[:min(len(command), journal.MaxCommand)])
+	rec.Stdout, rec.Stderr = r.Tails[0], r.Tails[1]
+	for _, tail := range []*wire.Tail{&rec.Stdout, &rec.Stderr} {
+		tail.Text = tail.Text[:min(int64(len(tail.Text)), max(0, journal.MaxTails-s.tails))]
+		s.tails += int64(len(tail.Text))
+	}
+}
+
 // ended writes the end of a task, and informs the clients that wait for it.
 func (s *scheduler) ended(e core.Ended) {
 	r := record(journal.End, e.Task, e.Result)
+	if r.What != wire.OK {
+		s.keep(r, e.Task, e.Result)
+	}
 	s.Journal.Add(r)
 	s.Journal.Ended(e.Task, r)
 	seq := e.Task.Seq
@@ -442,7 +464,7 @@ func (s *scheduler) finish() *Result {
 		}
 	}
 	s.Journal.Add(&journal.Record{Kind: journal.Stop, Time: now(), Error: wire.Text(r.Why), Counts: &journal.Counts{
-		Done: r.Done, Failed: r.Failed + r.Cancelled + r.FailedBefore, Left: r.Left, Lost: r.Lost,
+		Done: r.Done, Failed: r.Failed + r.FailedBefore, Cancelled: r.Cancelled + r.CancelledBefore, Left: r.Left, Lost: r.Lost,
 	}})
 	s.cancel()
 	s.dials.end()

@@ -393,9 +393,24 @@ type Done struct {
 	Files []Text `json:"f,omitempty"`
 	// Lost says why not all of its output could be kept.
 	Lost Text `json:"z,omitempty"`
+	// Tails are the ends of standard output and standard error of a task that has failed, unless it has files of
+	// its own.
+	Tails [2]Tail `json:"k,omitzero"`
 	// NoFile says that it did not start as the file system of the run directory has no file for its output.
 	NoFile bool `json:"nf,omitempty"`
 }
+
+// Tail is the end of what a command has written to a stream.
+type Tail struct {
+	Size int64 `json:"size"`           // bytes that it has written
+	Text Text  `json:"text,omitempty"` // the last ones of them
+}
+
+// TailSize is how many bytes of both streams are in the Tails of a task.
+const TailSize = 64 << 10
+
+// Failed reports whether the command did not run, or not well.
+func (d *Done) Failed() bool { return d.What != "" || d.Exit != 0 || d.Signal != 0 || d.Lost != "" }
 
 // Killed reports whether the command may have been ended because its job or node is being ended: Slurm
 // signals all processes at once, and tasks end sooner than it becomes known that this is the cause.

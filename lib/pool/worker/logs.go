@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -117,8 +115,6 @@ type logs struct {
 	number int
 
 	merged [2]*os.File
-	index  *os.File
-	size   [2]int64
 	work   chan func() // what may take long, in order
 	idle   sync.WaitGroup
 	fulls  atomic.Int64 // how often there was no room for output
@@ -144,14 +140,7 @@ func newLogs(w *worker, mode wire.Output) (*logs, error) {
 			if err != nil {
 				return nil, err
 			}
-			if st, err := f.Stat(); err == nil {
-				l.size[i] = st.Size()
-			}
 			l.merged[i] = f
-		}
-		var err error
-		if l.index, err = os.OpenFile(filepath.Join(dir, w.setup.Node+".idx"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666); err != nil {
-			return nil, err
 		}
 	}
 	l.work = make(chan func(), 1024)
@@ -324,9 +313,13 @@ func (l *logs) finish(j *job, d *wire.Done) {
 	case c == nil || c.shared:
 		l.inOrder(send)
 		return
+	case d.Failed() && (c.named || !l.mode.Files):
+		d.Tails = c.tails()
+	}
+	switch {
 	case l.mode.Merged:
 		l.later(func() {
-			l.merge(j.run.Key, c, d)
+			l.merge(c, d)
 			if l.mode.Return || j.run.Capture {
 				l.inline(j, c, d)
 			} else {
@@ -531,32 +524,27 @@ func (l *logs) drop(k wire.Key) {
 	}
 }
 
-// Index is a line of the index of merged logs.
-type Index struct {
-	Seq     int64  `json:"seq"`
-	Attempt int32  `json:"attempt"`
-	Stream  string `json:"stream"`
-	Offset  int64  `json:"offset"`
-	Length  int64  `json:"length"`
+// merge appends the output of a task to the node's files.
+func (l *logs) merge(c *capture, d *wire.Done) {
+	for i, f := range l.merged {
+		if _, err := io.Copy(f, io.NewSectionReader(c.files[i], 0, 1<<62)); err != nil && d.Lost == "" {
+			d.Lost = wire.Text("log: " + fault.Text(err))
+		}
+	}
 }
 
-// merge appends the output of a task to the node's files.
-func (l *logs) merge(k wire.Key, c *capture, d *wire.Done) {
-	var lines bytes.Buffer
-	for i, name := range []string{"out", "err"} {
-		n, err := io.Copy(l.merged[i], io.NewSectionReader(c.files[i], 0, 1<<62))
-		if err != nil && d.Lost == "" {
-			d.Lost = wire.Text("log: " + fault.Text(err))
-		}
-		if n > 0 {
-			b, _ := json.Marshal(Index{k.Seq, k.Attempt, name, l.size[i], n})
-			lines.Write(append(b, '\n'))
-		}
-		l.size[i] += n
+// tails are the ends of the streams, of which standard error gets the room that standard output leaves, and at
+// least half.
+func (c *capture) tails() (tails [2]wire.Tail) {
+	for i, f := range c.files {
+		tails[i].Size = f.size()
 	}
-	if lines.Len() > 0 {
-		if _, err := l.index.Write(lines.Bytes()); err != nil && d.Lost == "" {
-			d.Lost = wire.Text("log: " + fault.Text(err))
-		}
+	room := wire.TailSize - min(tails[0].Size, wire.TailSize/2)
+	for _, i := range []int{1, 0} {
+		b := make([]byte, min(tails[i].Size, room))
+		n, _ := c.files[i].ReadAt(b, tails[i].Size-int64(len(b))) // what cannot be read is not kept
+		tails[i].Text = wire.Text(b[:n])
+		room = wire.TailSize - int64(len(b))
 	}
+	return tails
 }

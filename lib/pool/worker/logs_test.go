@@ -28,9 +28,9 @@ func TestMergeOnAFullDisk(t *testing.T) {
 		}
 	}
 	defer c.close()
-	l := &logs{merged: [2]*os.File{full, full}, index: full}
+	l := &logs{merged: [2]*os.File{full, full}}
 	d := &wire.Done{}
-	l.merge(wire.Key{Seq: 1, Attempt: 1}, c, d)
+	l.merge(c, d)
 	if !strings.HasPrefix(string(d.Lost), "log: ") || !strings.Contains(string(d.Lost), "no space left") {
 		t.Errorf("lost %q; want the reason", d.Lost)
 	}

@@ -89,7 +89,7 @@ func TestOutputInFiles(t *testing.T) {
 	}
 }
 
-// The output of all tasks of a node in one file for each stream, with an index.
+// The output of all tasks of a node in one file for each stream.
 func TestMergedOutput(t *testing.T) {
 	run := t.TempDir()
 	write(t, filepath.Join(run, "placeholder"), "")
@@ -105,9 +105,37 @@ func TestMergedOutput(t *testing.T) {
 	}
 	sameFiles(t, "logs", files(t, run), map[string]string{
 		"placeholder": "", "logs/n1.out": "to 1\nto 2\n", "logs/n1.err": "err\nerr\n",
-		"logs/n1.idx": `{"seq":1,"attempt":1,"stream":"out","offset":0,"length":5}` + "\n" + `{"seq":1,"attempt":1,"stream":"err","offset":0,"length":4}` + "\n" +
-			`{"seq":2,"attempt":1,"stream":"out","offset":5,"length":5}` + "\n" + `{"seq":2,"attempt":1,"stream":"err","offset":4,"length":4}` + "\n",
 	})
+}
+
+// Of a task that has failed, the ends of both streams come with its end.
+func TestTails(t *testing.T) {
+	s := open(t, nil)
+	const half = wire.TailSize / 2
+	for i, tt := range []struct {
+		out, err, status int // bytes that it writes, and its end
+		want             [2]int
+	}{
+		{out: 10, err: 20, status: 0},
+		{out: 10, err: 20, status: 1, want: [2]int{10, 20}},
+		{out: 2 * half, err: 3 * half, status: 1, want: [2]int{half, half}},
+		{out: 10, err: 3 * half, status: 1, want: [2]int{10, 2*half - 10}},
+		{out: 3 * half, err: 10, status: 1, want: [2]int{2*half - 10, 10}},
+	} {
+		seq := int64(i + 1)
+		s.run(task(seq, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' o; head -c %d /dev/zero | tr '\\0' e >&2; exit %d", tt.out, tt.err, tt.status)))
+		d := s.done(seq)
+		want := [2]wire.Tail{}
+		if tt.status > 0 {
+			want = [2]wire.Tail{
+				{Size: int64(tt.out), Text: wire.Text(strings.Repeat("o", tt.want[0]))},
+				{Size: int64(tt.err), Text: wire.Text(strings.Repeat("e", tt.want[1]))},
+			}
+		}
+		if d.Tails != want {
+			t.Errorf("%+v: sizes %d and %d, with %d and %d bytes", tt, d.Tails[0].Size, d.Tails[1].Size, len(d.Tails[0].Text), len(d.Tails[1].Text))
+		}
+	}
 }
 
 // Files that are named for a task: its streams and its number, in directories that are made for them.

@@ -24,6 +24,9 @@ type Amount struct {
 	AllMemory bool  // of each node
 	Exclusive bool  // whole nodes: all CPUs and GPUs of each
 	GPUs      int64 // of the job
+	// Since is the version from which Slurm derives tasks and GPUs from each other in this way: older ones give the job fewer.
+	// 0: all do.
+	Since Version
 	// Kinds has the GPUs of the job by their type, "" those of any.
 	Kinds map[string]int64
 	// Others has other GRES of each node by name, such as shard.
@@ -60,6 +63,9 @@ const most = 1 << 20
 
 const gpu = "gpu"
 
+// derives is the first version after 20.11 that was tried.
+const derives Version = 2205
+
 // Amount returns what options request. The error says which value cannot be read.
 func (o Options) Amount() (Amount, error) {
 	r := reader{options: o}
@@ -93,7 +99,7 @@ func (o Options) Amount() (Amount, error) {
 	add(perTask[gpu], a.Tasks)
 	add(r.devices("gpus-per-socket")[gpu], a.Nodes*max(1, r.count("sockets-per-node")))
 	if per := r.perGPU(); per > 0 && len(a.Kinds) == 0 && (fixed || o.Has("ntasks")) {
-		a.Kinds[""] = a.Tasks / per
+		a.Kinds[""], a.Since = a.Tasks/per, derives
 	}
 	a.GPUs = total(a.Kinds)
 	r.cpus(&a)
@@ -157,22 +163,27 @@ func scaled(text string, unit int64) (int64, bool) {
 	return n * scale, err == nil && n >= 0 && n <= math.MaxInt32 && n*scale <= most<<20
 }
 
+// nodes reads a number of nodes, or the least and the most.
+func nodes(text string) (least, upper int64, ok bool) {
+	from, to, isRange := strings.Cut(text, "-")
+	switch {
+	case !isRange:
+		to = from
+	case from == "":
+		from = "1"
+	}
+	least, ok = scaled(from, 1000)
+	upper, ok2 := scaled(to, 1000)
+	return least, upper, ok && ok2 && upper >= 1 && upper <= most && least <= upper
+}
+
 // nodes reads how many nodes a job has.
 func (r *reader) nodes(a *Amount) {
 	text, given := r.options.Get("nodes")
 	switch {
 	case given:
-		least, upper, isRange := strings.Cut(text, "-")
-		switch {
-		case !isRange:
-			upper = least
-		case least == "":
-			least = "1"
-		}
-		var ok, ok2 bool
-		a.Nodes, ok = scaled(least, 1000)
-		a.MostNodes, ok2 = scaled(upper, 1000)
-		if !ok || !ok2 || a.MostNodes > most || a.Nodes > a.MostNodes {
+		var ok bool
+		if a.Nodes, a.MostNodes, ok = nodes(text); !ok {
 			r.fail("nodes", text)
 			a.Nodes, a.MostNodes = 1, 0
 		}
@@ -193,13 +204,18 @@ func (r *reader) tasks(a *Amount, fixed bool, perJob, perNode, perTask map[strin
 	case said > 0 && a.MostNodes > said:
 		a.MostNodes = said
 	}
+	if said > 0 && a.PerNode > 0 {
+		if spread := ceil(said, a.PerNode); a.MostNodes == 0 || spread <= a.MostNodes {
+			a.Nodes = max(a.Nodes, spread)
+		}
+	}
 	for kind, n := range perJob { // they have to add up, or sbatch refuses them
 		if perNode[kind] > 0 {
 			a.Nodes = ceil(n, perNode[kind])
 			a.MostNodes = a.Nodes
 		}
 		if perTask[kind] > 0 && said == 0 {
-			said = n / perTask[kind]
+			said, a.Since = n/perTask[kind], derives
 		}
 	}
 	a.Nodes = max(1, a.Nodes)

@@ -37,6 +37,7 @@ func TestAmount(t *testing.T) {
 		"--cpus-per-gpu=1 --gpus=1 -n3":  "1 node, 3 tasks, 3 CPU, map[:1] GPU",
 		"--ntasks-per-node=3 -n1":        "1 node, 1 task, 1 CPU",
 		"--ntasks-per-node=3 -n2":        "1 node, 2 tasks, 3 CPU",
+		"--ntasks-per-node=2 -n3":        "2 nodes, 3 tasks, 4 CPU",
 		"--cpus-per-gpu=2":               "1 node, 1 task, 1 CPU",
 		"--ntasks-per-gpu=2 --gpus=2":    "1 node, 4 tasks, 4 CPU, map[:2] GPU",
 		"-N2 --ntasks-per-gpu=2":         "2 nodes, 4 tasks, 4 CPU, map[:2] GPU",

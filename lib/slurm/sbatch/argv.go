@@ -115,6 +115,26 @@ func full(name string, own []Definition) (*Definition, error) {
 	return found, nil
 }
 
+// Environ reads the options that sbatch takes from variables of its environment: they come after those of a script, and
+// before those of the command line.
+func Environ(lookup func(string) (string, bool)) (options Options) {
+	for i := range table {
+		d := &table[i]
+		value, given := "", false
+		if d.Variable != "" {
+			value, given = lookup(d.Variable)
+		}
+		switch {
+		case !given, value == "" && d.Form != Flag && !d.Optional:
+			continue
+		case d.Form == Flag:
+			value = ""
+		}
+		options = append(options, Option{d.Name, value})
+	}
+	return options
+}
+
 const (
 	directive = "#SBATCH"
 	older     = "#SLURM"

@@ -83,7 +83,8 @@ func TestCheck(t *testing.T) {
 		"mem=1.5G": "megabytes", "mem=99999999999999999999G": "megabytes", "nodes=few": "a range", "gpus=a100": "", "gpus=a100:2,h100": "", "gpus=a100:": "such as 2 or a100:2",
 		"exclusive=maybe": "one of exclusive, oversubscribe, user, mcs", "exclusive=USER": "", "nice=x": "a whole number", "nice=-5": "",
 		"gres=gpu:a100:2,shard:4": "", "gres=gpu:": "NAME:TYPE:COUNT", "tres-per-task=cpu:2,gres/gpu:1": "", "time=1:2:3:4": "minutes",
-		"cpus-per-task=0": "a whole number from 1", "qos=anything": "", "exclusive=no": "", "of-a-plugin=x": "",
+		"nodes=0": "a number from 1", "nodes=4-2": "a number from 1", "nodes=0-2": "", "nodes=2-": "a number from 1", "nodes=1k": "", "nodes=1,3-5:2": "", "nodes=99999999999": "a number from 1",
+		"cpus-per-task=0": "a whole number from 1", "ntasks=99999999999": "a whole number from 1", "ntasks=100000000": "", "qos=anything": "", "exclusive=no": "", "of-a-plugin=x": "",
 	} {
 		o, err := Parse(text)
 		if err != nil {

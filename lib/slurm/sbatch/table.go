@@ -218,11 +218,11 @@ type pair struct {
 
 var pairs = []pair{
 	{"mem", "mem-per-cpu", 2011}, {"mem", "mem-per-gpu", 2011}, {"mem-per-cpu", "mem-per-gpu", 2011},
-	{"core-spec", "thread-spec", 2108}, {"cpus-per-task", "cpus-per-gpu", 2011}, {"exclusive", "oversubscribe", 2302},
+	{"core-spec", "thread-spec", 2108}, {"cpus-per-task", "cpus-per-gpu", 2205}, {"exclusive", "oversubscribe", 2302},
 	{"requeue", "no-requeue", 0}, {"bb", "bbf", 2011},
-	{"ntasks-per-gpu", "ntasks-per-node", 2108}, {"ntasks-per-gpu", "gpus-per-task", 2108}, {"ntasks-per-gpu", "gpus-per-socket", 2108},
+	{"ntasks-per-gpu", "ntasks-per-node", 2011}, {"ntasks-per-gpu", "gpus-per-task", 2011}, {"ntasks-per-gpu", "gpus-per-socket", 2011},
 	{"ntasks-per-gpu", "tres-per-task", 2302}, {"ntasks-per-tres", "tres-per-task", 2302},
-	{"ntasks-per-tres", "ntasks-per-node", 2108}, {"ntasks-per-tres", "gpus-per-task", 2108}, {"ntasks-per-tres", "gpus-per-socket", 2108},
+	{"ntasks-per-tres", "ntasks-per-node", 2011}, {"ntasks-per-tres", "gpus-per-task", 2011}, {"ntasks-per-tres", "gpus-per-socket", 2011},
 	{"gpus-per-node", "gres", 2605}, // for gres of GPUs
 }
 

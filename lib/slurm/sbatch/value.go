@@ -56,11 +56,14 @@ func Nearest(name string, use Use) string {
 			names = append(names, table[i].Name)
 		}
 	}
-	if long := words[name]; slices.Contains(names, long) {
+	if long := Meant(name); slices.Contains(names, long) {
 		return long
 	}
 	return spelling.Nearest(name, names)
 }
+
+// Meant returns the name of the option for what people call a resource, such as memory, or "".
+func Meant(word string) string { return words[strings.ToLower(word)] }
 
 // words are what people call a resource.
 var words = map[string]string{
@@ -156,11 +159,27 @@ func form(pattern string) *regexp.Regexp { return regexp.MustCompile(`^(?i:` + p
 
 // expected says how a value of a form is written.
 var expected = map[Form]string{
-	Count: "a whole number from 1", Whole: "a whole number", Range: "a number or a range, such as 4 or 2-8",
+	Count: "a whole number from 1", Whole: "a whole number", Range: "a number from 1 or a range, such as 4 or 2-8",
 	Size: "megabytes, or a whole number and K, M, G or T", Time: "minutes, HH:MM:SS, DAYS-HH:MM:SS or a duration such as 2h",
 	GPUs: "a number, a type or both, such as 2 or a100:2", TaskGPUs: "a number, optionally after a type, such as 2 or a100:2",
 	GRES: "NAME, NAME:COUNT or NAME:TYPE:COUNT, such as gpu:a100:2",
 	TRES: "NAME:COUNT or gres/NAME:COUNT, such as cpu:2,gres/gpu:1",
+}
+
+// counts reports whether the numbers of a value are such that Slurm has room for them.
+func (d *Definition) counts(value string) (ok bool) {
+	ok = true
+	switch d.Form {
+	case Size:
+		_, ok = Megabytes(value)
+	case Count:
+		_, ok = scaled(value, 1)
+	case Range:
+		if !strings.ContainsAny(value, ",:*+/") { // a list of counts
+			_, _, ok = nodes(value)
+		}
+	}
+	return ok
 }
 
 // Check returns an error if no sbatch takes the value of the option. The error wraps one that does not name the option.
@@ -175,10 +194,8 @@ func (o Option) Check() error {
 			return nil
 		}
 		want = "one of " + strings.Join(d.Words, ", ")
-	} else if f := forms[d.Form]; f == nil || f.MatchString(o.Value) {
-		if _, ok := Megabytes(o.Value); ok || d.Form != Size {
-			return nil
-		}
+	} else if f := forms[d.Form]; f == nil || f.MatchString(o.Value) && d.counts(o.Value) {
+		return nil
 	}
 	return fmt.Errorf("option %q: %w", o.Name, fmt.Errorf("invalid value %q: expected %s", o.Value, want))
 }

@@ -38,7 +38,7 @@ func TestCheckValues(t *testing.T) {
 		"cpus-per-task=four":               `invalid value "four"`,
 		"cpus-per-task=1.5":                `invalid value "1.5"`,
 		"ntasks=-1":                        `invalid value "-1"`,
-		"nodes=node01":                     `option "nodes": invalid value "node01": expected a number or a range`,
+		"nodes=node01":                     `option "nodes": invalid value "node01": expected a number from 1 or a range`,
 		"gpus=a100:":                       `option "gpus": invalid value "a100:": expected a number, a type or both, such as 2 or a100:2`,
 		"exclusive=maybe":                  `invalid value "maybe": expected one of exclusive, oversubscribe, user, mcs`,
 		"cpus-per-gpu=2":                   `options "cpus-per-task" and "cpus-per-gpu" cannot be combined`,

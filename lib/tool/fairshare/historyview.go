@@ -2,7 +2,6 @@ package fairshare
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -31,7 +30,6 @@ type historyView struct {
 	byAccount       bool
 	tres, source    string
 	top             int
-	svg             string
 
 	at    time.Time
 	daily *priority.Daily
@@ -43,7 +41,7 @@ const maxDays = 3700
 
 func newHistoryView(a *planner.Asker, c *cli.Context) (*historyView, error) {
 	v := &historyView{
-		ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all"), svg: c.String("svg"),
+		ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all"),
 		tres: strings.ToLower(c.String("tres")), source: c.String("source"), at: a.Now(),
 	}
 	if v.tres == "gpu" {
@@ -333,58 +331,6 @@ func (v *historyView) metrics() []metric {
 			[]string{label, who, "tres", v.tres}, v.daily.Total(who)})
 	}
 	return all
-}
-
-func (v *historyView) finish() error {
-	if v.svg == "" {
-		return nil
-	}
-	return writeSVG(v.svg, v.drawing())
-}
-
-var svgColors = []string{"#3f72b5", "#4f9d55", "#c8553d", "#e8b53a", "#a066b8", "#3aa6a6", "#888888"}
-
-// drawing stacks the days.
-func (v *historyView) drawing() *drawing {
-	const left, top, plotWidth, plotHeight = 70.0, 40.0, 800.0, 280.0
-	names, values := v.series()
-	d := newDrawing(int(left+plotWidth)+160, int(top+plotHeight)+60)
-	d.text(left, 20, "start", "#222222", v.unit()+" a day")
-	highest := 0.0
-	if len(values) > 0 {
-		highest = slices.Max(sum(values))
-	}
-	if highest == 0 {
-		highest = 1
-	}
-	for i := range 5 {
-		y := top + plotHeight*float64(i)/4
-		d.line(left, y, left+plotWidth, y, "#dddddd")
-		d.text(left-6, y+4, "end", "#222222", number(highest*float64(4-i)/4, 1))
-	}
-	days := len(v.daily.Days)
-	step := plotWidth / float64(max(1, days))
-	for k, day := range v.daily.Days {
-		y := top + plotHeight
-		for i := range values {
-			h := values[i][k] / highest * plotHeight
-			if h <= 0 {
-				continue
-			}
-			y -= h
-			d.rect(left+float64(k)*step+step*0.1, y, step*0.8, h, svgColors[i%len(svgColors)], 1,
-				fmt.Sprintf("%s, %s: %s %s", day.Format("2006-01-02"), names[i], number(values[i][k], 1), v.unit()))
-		}
-		if every := max(1, days/8); k%every == 0 {
-			d.text(left+(float64(k)+0.5)*step, top+plotHeight+18, "middle", "#222222", day.Format("Jan _2"))
-		}
-	}
-	for i, name := range names {
-		y := top + float64(i)*20
-		d.rect(left+plotWidth+14, y, 12, 12, svgColors[i%len(svgColors)], 1, name)
-		d.text(left+plotWidth+32, y+11, "start", "#222222", clipText(name, 18))
-	}
-	return d
 }
 
 func (v *historyView) clusterName() string { return v.cluster }

@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // holesView is the backfill picture.
@@ -27,7 +28,6 @@ type holesView struct {
 	ahead             time.Duration
 	shortest, margin  time.Duration
 	onlyNow, onlyList bool
-	svg               string
 
 	at     time.Time
 	until  int64
@@ -50,7 +50,7 @@ type offer struct {
 }
 
 func newHolesView(a *planner.Asker, c *cli.Context) (*holesView, error) {
-	v := &holesView{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list"), svg: c.String("svg")}
+	v := &holesView{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list")}
 	for name, into := range map[string]*time.Duration{"span": &v.ahead, "shortest": &v.shortest, "margin": &v.margin} {
 		value := c.String(name)
 		if value == "" {
@@ -180,7 +180,7 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 	}
 	j := forecast.Job{
 		User: v.me, Account: account, Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.GPUType(p, o.Nodes),
-		Limit: forecast.Forever, Throttle: -1, Submit: v.at.Unix(),
+		Limit: forecast.Forever, Submit: v.at.Unix(),
 	}
 	if o.minutes != forecast.Forever {
 		j.Limit = o.minutes * 60
@@ -221,30 +221,32 @@ func (v *holesView) othersHidden(ctx context.Context) bool {
 
 // request are the options with which sbatch requests a hole.
 func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
-	args := []string{"--partition=" + p.Name, "--nodes=" + strconv.Itoa(count)}
+	options := sbatch.Options{{Name: "partition", Value: p.Name}, {Name: "nodes", Value: strconv.Itoa(count)}}
+	add := func(name, value string) { options = append(options, sbatch.Option{Name: name, Value: value}) }
 	if o.Free.GPUs >= 1 {
 		gpus := integer(o.Free.GPUs)
 		if t := v.plan.GPUType(p, o.Nodes); t != "" {
 			gpus = t + ":" + gpus
 		}
 		if count == 1 {
-			args = append(args, "--gpus="+gpus)
+			add("gpus", gpus)
 		} else {
-			args = append(args, "--gpus-per-node="+gpus)
+			add("gpus-per-node", gpus)
 		}
 	}
 	if count > 1 {
-		args = append(args, "--ntasks-per-node=1")
+		add("ntasks-per-node", "1")
 	}
-	args = append(args, "--cpus-per-task="+integer(o.Free.CPUs))
+	add("cpus-per-task", integer(o.Free.CPUs))
 	if v.plan.MemoryCounts() {
-		args = append(args, "--mem="+integer(o.Free.MemMB)+"M")
+		add("mem", integer(o.Free.MemMB)+"M")
 	}
 	limit := slurm.Unlimited
 	if o.minutes != forecast.Forever {
 		limit = time.Duration(o.minutes) * time.Minute
 	}
-	return append(args, "--time="+slurm.FormatDuration(limit))
+	add("time", slurm.FormatDuration(limit))
+	return options.Args()
 }
 
 // maxListed limits the holes of a partition that are listed for people.
@@ -474,13 +476,6 @@ func (v *holesView) metrics() []metric {
 			metric{"fairshare_jobs_unplanned", "Jobs in line without a planned start.", labels, float64(v.plan.Unplanned(p.Name))})
 	}
 	return all
-}
-
-func (v *holesView) finish() error {
-	if v.svg == "" {
-		return nil
-	}
-	return writeSVG(v.svg, v.drawing())
 }
 
 func (v *holesView) clusterName() string { return v.plan.Config.Get("ClusterName") }

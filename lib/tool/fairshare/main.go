@@ -104,7 +104,6 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.StringFlag{Name: "margin", Value: "1m", Usage: "the `DURATION` that you need to submit; limits are shorter by it"},
 					&cli.BoolFlag{Name: "now", Usage: "only gaps that are free now"},
 					&cli.BoolFlag{Name: "list", Usage: "print the list without the chart"},
-					&cli.StringFlag{Name: "svg", Usage: "also write the chart to `FILE`", TakesFile: true},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
 					v, err := newHolesView(a, c)
@@ -127,13 +126,18 @@ fairshare history --since 30d    what I used, by day`,
 						_, err := io.WriteString(stdout, whereHelp)
 						return err
 					}
-					return showWhere(c.Context, a, newWhereView(options, command), stdout)
+					v, err := newWhereView(options, command)
+					if err != nil {
+						return err
+					}
+					return showWhere(c.Context, a, v, stdout)
 				},
 			},
 			{
 				Name: "when", Usage: "forecast when a job will start", ArgsUsage: "[JOB... | SBATCH-OPTION... [SCRIPT]]",
 				SkipFlagParsing: true, // the others are sbatch's
 				Flags: []cli.Flag{
+					budgetFlag(),
 					&cli.BoolFlag{Name: "score", Usage: "print the accuracy of past forecasts on this cluster"},
 					&cli.StringFlag{
 						Name: "replay", Usage: "forecast the jobs in `FILE`: output of sacct, or a trace in SWF", TakesFile: true,
@@ -194,7 +198,6 @@ fairshare history --since 30d    what I used, by day`,
 						Name: "source", Value: "sacct", Usage: "ask `PROGRAM`: sacct (every job) or sreport (hourly sums)",
 					}, "sacct", "sreport"),
 					&cli.StringFlag{Name: "top", Value: "6", Usage: "show the first `N`, and the others as one"},
-					&cli.StringFlag{Name: "svg", Usage: "also write the plot to `FILE`", TakesFile: true},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
 					v, err := newHistoryView(a, c)
@@ -225,6 +228,22 @@ func commonFlags() []cli.Flag {
 		&cli.StringFlag{Name: "every", Value: "15s", Usage: "refresh after this `DURATION`, at least 5s"},
 		&cli.StringFlag{Name: "prometheus", Usage: "write metrics to `FILE`, for node_exporter's textfile collector", TakesFile: true},
 	}
+}
+
+// defaultBudget is how long a forecast may take.
+const defaultBudget = "5s"
+
+func budgetFlag() cli.Flag {
+	return &cli.StringFlag{Name: "budget", Value: defaultBudget, Usage: "forecast within this `TIME`; more makes the answer better"}
+}
+
+// budget reads the time that a forecast may take.
+func budget(text string) (time.Duration, error) {
+	d, err := duration("budget", text)
+	if err == nil && d < 100*time.Millisecond {
+		err = fault.Errorf(fault.Usage, "--budget: %s is too short: at least 100ms", text)
+	}
+	return d, err
 }
 
 // list splits a flag's value at its commas.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/priority"
 )
 
@@ -136,25 +137,31 @@ type comparedJSON struct {
 	LostMostIn *string  `json:"lost_most_in"`
 	StartsNow  *int64   `json:"starts_now_with_seconds"`
 	Obstacle   *string  `json:"obstacle"`
+
+	Cause   diagnosis.Cause     `json:"cause"`
+	Starts  diagnosis.StartKind `json:"starts"`
+	Proof   []string            `json:"proof"`
+	Command []string            `json:"advice_command"`
 }
 
 // jobJSON returns a pending job of the view.
 func (v *queueView) jobJSON(i int) jobJSON {
 	j := &v.jobs[i]
-	e := explain(j)
+	e := diagnosis.Diagnosis{Text: strings.ToLower(j.State)}
+	if j.Pending() {
+		e = v.rowDiagnosis(i)
+	}
 	prio, components := v.priorityOf(i), v.components(i)
 	row := jobJSON{
 		JobID: j.Label, Raw: int64(j.ID), Tasks: optional(j.Tasks), Count: j.TaskCount(),
 		Name: j.Name, User: j.User, Account: optional(j.Account),
 		QOS: optional(j.QOS), Partition: j.Partition, State: j.State, Priority: prio, Set: direct(components, prio),
-		Reason: j.Reason, Plain: e.Plain, Advice: e.Advice,
+		Reason: j.Reason, Plain: e.Text, Advice: e.Action.Text, Never: e.Kind == diagnosis.Never,
 		Submit: rfc3339(j.Submit), Eligible: rfc3339(j.Eligible), Start: rfc3339(j.Start), End: rfc3339(j.End),
 		PlannedNodes: optional(j.SchedNodes), NodeList: optional(j.NodeList), Limit: seconds(j.Limit),
 		Nodes: int64(j.Nodes), CPUs: int64(j.CPUs),
 		GPUs: j.GPUs(), Memory: j.TRES["mem"] * (1 << 20), Reservation: optional(j.Reservation), Dependency: optional(j.Dependency),
 	}
-	var obstacle string
-	obstacle, row.Never = v.obstacle(i)
 	if rank := v.ranks[i]; rank > 0 {
 		row.Rank = &rank
 	}
@@ -177,18 +184,17 @@ func (v *queueView) jobJSON(i int) jobJSON {
 		}
 	}
 	if len(v.ids) > 0 {
-		row.comparedJSON = v.comparedJSON(i)
-		row.Obstacle = optional(obstacle)
+		row.comparedJSON = v.comparedJSON(i, &e)
 	}
 	return row
 }
 
 // comparedJSON compares a job with the one before it.
-func (v *queueView) comparedJSON(i int) *comparedJSON {
-	var c comparedJSON
-	if f, ok := v.fits[v.jobs[i].Partition]; ok {
-		fits := f.minutes * 60
-		c.StartsNow = &fits
+func (v *queueView) comparedJSON(i int, e *diagnosis.Diagnosis) *comparedJSON {
+	c := comparedJSON{Obstacle: optional(e.Text), Cause: e.Cause, Starts: e.Kind, Proof: filled(e.Proof), Command: filled(e.Action.Command)}
+	if e.Action.Minutes > 0 {
+		seconds := e.Action.Minutes * 60
+		c.StartsNow = &seconds
 	}
 	if v.ranks[i] == 0 {
 		return &c

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/advise/priority"
@@ -42,20 +43,11 @@ type queueView struct {
 	ranks      []int            // of each job
 	waiting    map[string]int   // jobs in line, by partition
 	rows       []int            // the jobs that are shown
+	subject    []int            // of them, the rows of the one job whose story is told
 	plan       *planner.Planner // for the story of one job
-	fits       map[string]fit   // of one job, by partition: how it could start now
+	facts      diagnosis.Facts  // what diagnoses follow from
 	screen     *queueScreen     // while keys steer it
 }
-
-// fit is how a waiting job could start now: with a shorter time limit.
-type fit struct {
-	minutes int64
-	nodes   string
-	delays  []string // jobs that start later then
-}
-
-// submitMargin is the time in seconds until the user has changed the job.
-const submitMargin = 60
 
 func newQueueView(a *planner.Asker, c *cli.Context) (*queueView, error) {
 	v := &queueView{
@@ -134,21 +126,25 @@ func (v *queueView) load(ctx context.Context) error {
 	if err := v.choose(); err != nil {
 		return err
 	}
-	v.plan, v.fits = nil, nil
-	if len(v.ids) == 0 || len(v.fields) > 0 || !sameJob(v.jobs, v.rows) || !v.jobs[v.rows[0]].Pending() {
+	v.plan, v.facts = nil, diagnosis.Facts{
+		Partitions: v.limits, Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
+	}
+	if v.subject = v.one(); len(v.fields) > 0 || len(v.subject) == 0 || !v.jobs[v.subject[0]].Pending() {
 		return nil
 	}
 	return v.forecast(ctx)
 }
 
 // forecast plans the queue for the one job that was requested: where and when it starts in
-// each of its partitions, and with which time limit it would start now.
+// each of its partitions.
 func (v *queueView) forecast(ctx context.Context) error {
-	v.plan, v.fits = &planner.Planner{}, map[string]fit{}
+	v.plan = &planner.Planner{}
 	if err := v.plan.Load(ctx, v.ask); err != nil {
 		return err
 	}
-	for _, i := range v.rows {
+	v.facts.Plan, v.facts.Row = v.plan.Plan, v.plan.Row
+	v.facts.Nodes, v.facts.QOS = v.plan.Nodes, v.plan.QOS
+	for _, i := range v.subject {
 		j := &v.jobs[i]
 		row := v.plan.Row(j)
 		if row < 0 {
@@ -166,31 +162,8 @@ func (v *queueView) forecast(ctx context.Context) error {
 		if v.ranks[i] = r.Rank; r.Rank == 0 {
 			v.candidates[i].Eligible = false
 		}
-		if j.HetID != 0 || j.Reservation != "" {
-			continue
-		}
-		if minutes, nodes, delays, ok := v.plan.Plan.ShorterLimit(row, submitMargin); ok {
-			v.fits[j.Partition] = fit{minutes, hostlist.Compress(nodes), delays}
-		}
 	}
 	return nil
-}
-
-// fitText says how the job could start now, or nothing.
-func (v *queueView) fitText(j *slurm.Job) (text string, command []string) {
-	f, ok := v.fits[j.Partition]
-	if !ok {
-		return "", nil
-	}
-	text = fmt.Sprintf("there is room for it now on %s for %s: with that time limit it starts, and is ended then",
-		f.nodes, span(time.Duration(f.minutes)*time.Minute))
-	if len(f.delays) > 0 {
-		text += ". It would delay " + few(f.delays)
-	}
-	if j.TaskCount() == 1 {
-		command = []string{"scontrol", "update", "job=" + j.Label, "timelimit=" + strconv.FormatInt(f.minutes, 10)}
-	}
-	return text, command
 }
 
 func (v *queueView) sort() {
@@ -448,7 +421,7 @@ func (v *queueView) text(p *page) error {
 	case len(v.fields) > 0:
 		v.raw(p)
 		return nil
-	case len(v.ids) > 0 && sameJob(v.jobs, v.rows):
+	case len(v.subject) > 0:
 		return v.story(p)
 	case len(v.rows) == 0 && v.screen != nil && len(v.screen.all) > 0:
 		p.line("", "no job matches the filter")
@@ -459,6 +432,20 @@ func (v *queueView) text(p *page) error {
 	}
 	v.list(p)
 	return nil
+}
+
+// one is the rows of the one job that was requested, in one or several partitions. Of an array it is what
+// waits, where that is one row in each partition.
+func (v *queueView) one() []int {
+	if len(v.ids) == 0 || sameJob(v.jobs, v.rows) {
+		return v.rows[:len(v.rows)*min(1, len(v.ids))]
+	}
+	waiting := slices.DeleteFunc(slices.Clone(v.rows), func(i int) bool { return !v.jobs[i].Pending() })
+	other := func(i int) bool { return v.jobs[i].ArrayID != v.jobs[v.rows[0]].ArrayID }
+	if len(waiting) == 0 || !sameJob(v.jobs, waiting) || slices.ContainsFunc(v.rows, other) {
+		return nil
+	}
+	return waiting
 }
 
 // sameJob reports whether rows are one job, in one or several partitions.
@@ -480,14 +467,6 @@ func (v *queueView) whose() string {
 		text += " in " + strings.Join(v.partitions, ", ")
 	}
 	return text
-}
-
-// explain is the reason in plain words.
-func explain(j *slurm.Job) slurm.Explanation {
-	if !j.Pending() {
-		return slurm.Explanation{Plain: strings.ToLower(j.State)}
-	}
-	return j.Explain()
 }
 
 func (v *queueView) clusterName() string { return v.config.Get("ClusterName") }

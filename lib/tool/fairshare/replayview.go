@@ -29,7 +29,7 @@ func showReplay(ctx context.Context, file string, asJSON bool, now time.Time, st
 			fault.Errorf(fault.Usage, "%s: %w", file, err),
 			"create it with: sacct -aXD --noheader --parsable --noconvert -S 2026-01-01 -o "+slurm.RunFormat+" >FILE")
 	}
-	past := forecast.ScoreTrace(runs, traceProbes, func() bool { return ctx.Err() != nil })
+	past := forecast.ScoreTrace(func() bool { return ctx.Err() != nil }, runs, traceProbes)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

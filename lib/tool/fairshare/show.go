@@ -24,9 +24,6 @@ type view interface {
 	clusterName() string
 }
 
-// finisher is a view that writes files besides.
-type finisher interface{ finish() error }
-
 // shortestWatch is the highest rate: each turn asks slurmctld a few times.
 const shortestWatch = 5 * time.Second
 
@@ -47,11 +44,6 @@ func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) er
 		}
 		if file := c.String("prometheus"); file != "" && ask {
 			if err := writeMetrics(file, v.clusterName(), v.metrics()); err != nil {
-				return err
-			}
-		}
-		if f, ok := v.(finisher); ok && ask {
-			if err := f.finish(); err != nil {
 				return err
 			}
 		}

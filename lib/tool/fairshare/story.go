@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/priority"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -13,13 +13,20 @@ import (
 
 // story reports everything about one job: a row for each partition it waits for.
 func (v *queueView) story(p *page) error {
-	j := &v.jobs[v.rows[0]]
-	p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
+	j := &v.jobs[v.subject[0]]
+	if !j.Pending() {
+		p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
+	} else {
+		v.answer(p, j)
+	}
 	p.line("  ", "user %s, account %s, QoS %s, submitted %s",
 		or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
 	p.line("  ", "requests %s", request(j))
 	if n := j.TaskCount(); n > 1 {
 		p.line("  ", "%d tasks of the array wait: %s", n, j.Tasks)
+	}
+	if n := len(v.rows) - len(v.subject); n > 0 {
+		p.line("  ", "%s", plural(n, "task of the array runs", "tasks of the array run"))
 	}
 	if j.HetID != 0 {
 		p.line("  ", "component %d of the heterogeneous job %d: all components start together", j.HetOffset, j.HetID)
@@ -39,36 +46,14 @@ func (v *queueView) story(p *page) error {
 		Header: []string{"PARTITION", "RANK", "PRIORITY", "EXPECTED START", "ON"},
 		Right:  []string{"RANK", "PRIORITY"}, Whole: []string{"PARTITION", "EXPECTED START"},
 	}
-	for _, i := range v.rows {
+	for _, i := range v.subject {
 		t.Add(v.jobs[i].Partition, v.rankText(i), number(v.priorityOf(i), 0), v.startText(i), v.jobs[i].SchedNodes)
 	}
 	p.table(&t)
-	e := explain(j)
-	p.printf("\n%s\n", p.paint(bold, "why it waits:"))
-	p.line("  ", "%s (%s)", e.Plain, or(shortReason(j.Reason), "no reason"))
-	never := len(v.rows) > 0
-	for _, i := range v.rows {
-		text, ends := v.obstacle(i)
-		never = never && ends
-		if text != "" {
-			p.line("  ", "%s", text)
-		}
-	}
-	if !never {
-		p.line("  ", "what can be done: %s", e.Advice)
-	}
-	for _, i := range v.rows {
-		if text, command := v.fitText(&v.jobs[i]); text != "" {
-			p.line("  ", "in %s %s", v.jobs[i].Partition, text)
-			if command != nil {
-				p.command("    ", command)
-			}
-		}
-	}
-	for _, i := range v.rows {
+	for _, i := range v.subject {
 		v.factorsOf(p, i)
 	}
-	if len(v.rows) > 0 && v.candidates[v.rows[0]].Eligible {
+	if len(v.subject) > 0 && v.candidates[v.subject[0]].Eligible {
 		v.before(p)
 	}
 	v.footnotes(p)
@@ -111,27 +96,45 @@ func shortReason(reason string) string {
 	return code
 }
 
-// obstacle is what the planner knows of a row beyond Slurm's reason, and whether the job
-// can never start there as it is.
-func (v *queueView) obstacle(i int) (text string, never bool) {
-	if v.plan == nil {
-		return "", slurm.WillNeverStart(v.jobs[i].Reason)
+// answer says first why the job waits, when it starts, and what would help.
+func (v *queueView) answer(p *page, j *slurm.Job) {
+	d := v.diagnosis()
+	start := "when it starts is not known"
+	switch d.Kind {
+	case diagnosis.Now:
+		start = "it starts in the next turn of the scheduler"
+	case diagnosis.By:
+		start = "it starts " + when(d.Start, v.at) + " if jobs run to their time limits"
+	case diagnosis.Never:
+		start = "it never starts as it is"
 	}
-	row := v.plan.Row(&v.jobs[i])
-	if row < 0 {
-		return "", false
+	p.line("", "job %s %q waits: %s; %s", j.Label, j.Name, d.Text, start)
+	for _, proof := range d.Proof {
+		p.line("  ", "%s", proof)
 	}
-	verdict := v.plan.Plan.Results[row].Verdict
-	never = verdict == forecast.NeverAsks || verdict == forecast.NeverFits || slurm.WillNeverStart(v.jobs[i].Reason)
-	if text = v.plan.Plan.Explain(row); text != "" && len(v.rows) > 1 && verdict != forecast.NeverFits {
-		text = "in " + v.jobs[i].Partition + ": " + text
+	p.line("  ", "what can be done: %s", d.Action.Text)
+	if d.Action.Command != nil {
+		p.command("    ", d.Action.Command)
 	}
-	return text, never
+	p.line("  ", "Slurm's reason: %s", or(shortReason(j.Reason), "none"))
+	p.print("\n")
 }
+
+// diagnosis says why the job of the view's rows waits.
+func (v *queueView) diagnosis() diagnosis.Diagnosis {
+	rows := make([]*slurm.Job, len(v.subject))
+	for n, i := range v.subject {
+		rows[n] = &v.jobs[i]
+	}
+	return v.facts.Of(rows...)
+}
+
+// rowDiagnosis says why a job waits in one partition.
+func (v *queueView) rowDiagnosis(i int) diagnosis.Diagnosis { return v.facts.Of(&v.jobs[i]) }
 
 // startText is when a row is expected to start.
 func (v *queueView) startText(i int) string {
-	if _, never := v.obstacle(i); never {
+	if v.rowDiagnosis(i).Kind == diagnosis.Never {
 		return "never"
 	}
 	return when(v.jobs[i].Start, v.at)
@@ -226,7 +229,7 @@ func partName(name string) string {
 // before compares the job with the one that is considered before it, and says
 // what would change the order.
 func (v *queueView) before(p *page) {
-	for _, i := range v.rows {
+	for _, i := range v.subject {
 		other := v.predecessor(i)
 		j := &v.jobs[i]
 		if other < 0 {

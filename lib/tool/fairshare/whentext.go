@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/base/app"
 )
@@ -17,26 +18,42 @@ func (v *whenView) text(p *page) {
 		return
 	}
 	for _, a := range v.answers {
-		switch e := &a.estimate; {
+		switch e := &a.Estimate; {
 		case a.running > 0:
 			p.line("", "job %s runs since %s", a.label, shortTime(a.running, v.at))
 			continue
-		case a.never != "":
-			p.line("", "%s will not start: %s", jobName(a.label), a.never)
+		case a.Kind == diagnosis.Never:
+			p.line("", "%s will not start as it is: %s", jobName(a.label), a.Text)
+			v.proof(p, &a)
 			continue
+		case a.Cause == diagnosis.Held || a.Cause == diagnosis.Partition:
+			p.line("", "%s does not start until that changes: %s", jobName(a.label), a.Text)
+			v.proof(p, &a)
+			continue
+		case e.Replays == 0 && a.Limits > 0:
+			p.line("", "%s starts %s at the latest, if all jobs run to their time limits", jobName(a.label), when(a.Limits, v.at))
+		case e.Replays == 0:
+			p.line("", "%s: the queue is too deep for a forecast within %s", jobName(a.label), v.budget)
 		case e.Median == forecast.Forever:
-			p.line("", "%s does not start within 30 days, according to the forecast", jobName(a.label))
+			p.line("", "%s does not start within 30 days as things are: %s", jobName(a.label), a.Text)
 		default:
 			wait := float64(max(0, e.Median-v.at.Unix()))
 			when := "in about " + about(wait)
 			if wait <= float64(v.plan.World.Scheduler.Interval) {
 				when = "now"
 			}
-			if a.runs == 0 {
+			if a.Runs == 0 {
 				p.line("", "%s starts %s, if all jobs run to their time limits", jobName(a.label), when)
 				break
 			}
-			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.low), about(a.high))
+			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.Low), about(a.High))
+		}
+		if a.Estimate.Median != forecast.Forever && a.Cause != diagnosis.Free {
+			p.line("  ", "why it waits: %s", a.Text)
+		}
+		v.proof(p, &a)
+		if a.OutOfTime {
+			p.line("  ", "a better answer takes more time than %s: --budget", v.budget)
 		}
 		if s := forecast.Score(v.kept.Scored(0), func(f forecast.Scored) float64 { return f.Median }); s.Count > 0 {
 			p.line("  ", "past forecasts here were off by %s in the median (the last %d)", exact(s.Median), s.Count)
@@ -46,22 +63,35 @@ func (v *whenView) text(p *page) {
 		switch {
 		case v.noRuns != "":
 			p.line("  ", "run times: as long as the time limits, because %s", v.noRuns)
-		case a.runs == 0:
+		case a.Runs == 0:
 			p.line("  ", "run times: as long as the time limits, because no job has ended here in 30 days")
 		default:
 			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s",
-				plural(a.runs, "run", "runs"), a.kind, plural(a.estimate.Replays, "replay", "replays"))
+				plural(a.Runs, "run", "runs"), a.Like, plural(a.Estimate.Replays, "replay", "replays"))
 		}
-		if a.limits > 0 && a.runs > 0 {
-			p.line("  ", "if all jobs ran to their time limits: %s", when(a.limits, v.at))
+		if a.Limits > 0 && a.Runs > 0 {
+			p.line("  ", "if all jobs ran to their time limits: %s", when(a.Limits, v.at))
 		}
 		if a.slurm > 0 {
-			p.line("  ", "Slurm itself says: %s", when(a.slurm, v.at))
+			p.line("  ", "Slurm itself, which knows time limits only, says: %s", when(a.slurm, v.at))
 		} else {
 			p.line("  ", "Slurm itself has no expected start")
 		}
 	}
 	v.keptText(p)
+}
+
+// proof writes what the diagnosis of a job rests on, and what ends it where waiting does not.
+func (v *whenView) proof(p *page, a *startAnswer) {
+	for _, proof := range a.Proof {
+		p.line("  ", "%s", proof)
+	}
+	if a.Kind == diagnosis.Never || a.Cause == diagnosis.Held {
+		p.line("  ", "what can be done: %s", a.Action.Text)
+		if a.Action.Command != nil {
+			p.command("    ", a.Action.Command)
+		}
+	}
 }
 
 func (v *whenView) keptText(p *page) {
@@ -149,11 +179,21 @@ func scoresOf(past []forecast.Scored) []scoreJSON {
 	return list
 }
 
+// neverText is why a job can start in none of its partitions as it is; nil: it can.
+func neverText(a *startAnswer) *string {
+	if a.Kind != diagnosis.Never {
+		return nil
+	}
+	return &a.Text
+}
+
 type whenJSON struct {
 	Job        string   `json:"job_id"`
 	Partitions []string `json:"partitions"`
 	Running    *string  `json:"running_since"`
 	Never      *string  `json:"never"`
+	Cause      string   `json:"cause"` // "" of a job that runs
+	Why        *string  `json:"why"`
 	Start      *string  `json:"start_time"` // null: not within 30 days
 	Seconds    *float64 `json:"seconds"`
 	Low        *float64 `json:"low_seconds"`
@@ -180,16 +220,16 @@ func (v *whenView) json(w io.Writer) error {
 	}
 	for _, a := range v.answers {
 		j := whenJSON{
-			Job: a.label, Partitions: filled(a.partitions), Never: optional(a.never),
-			Running: rfc3339(a.running), Limits: rfc3339(a.limits), Slurm: rfc3339(a.slurm),
-			Runs: a.runs, Kind: optional(a.kind), Replays: a.estimate.Replays,
+			Job: a.label, Partitions: filled(a.partitions), Never: neverText(&a),
+			Cause: string(a.Cause), Why: optional(a.Text), Running: rfc3339(a.running), Limits: rfc3339(a.Limits), Slurm: rfc3339(a.slurm),
+			Runs: a.Runs, Kind: optional(a.Like), Replays: a.Estimate.Replays,
 		}
-		if a.running == 0 && a.never == "" {
-			if a.estimate.Median != forecast.Forever {
-				j.Start = rfc3339(a.estimate.Median)
-				j.Seconds = finite(float64(max(0, a.estimate.Median-v.at.Unix())))
+		if a.running == 0 && a.Kind != diagnosis.Never {
+			if a.Estimate.Median != forecast.Forever {
+				j.Start = rfc3339(a.Estimate.Median)
+				j.Seconds = finite(float64(max(0, a.Estimate.Median-v.at.Unix())))
 			}
-			j.Low, j.High = finite(a.low), finite(a.high)
+			j.Low, j.High = finite(a.Low), finite(a.High)
 		}
 		doc.Jobs = append(doc.Jobs, j)
 	}

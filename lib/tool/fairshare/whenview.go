@@ -1,6 +1,7 @@
 package fairshare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
@@ -19,8 +21,8 @@ import (
 
 const whenHelp = `fairshare when - forecast when a job will start
 
-usage: fairshare when [--json] JOB...
-       fairshare when [--json] [SBATCH-OPTION...] [SCRIPT [ARG...]]
+usage: fairshare when [OPTION...] JOB...
+       fairshare when [OPTION...] [SBATCH-OPTION...] [SCRIPT [ARG...]]
        fairshare when --score [--json]
        fairshare when --replay FILE [--json]
 
@@ -28,6 +30,7 @@ Simulates the queue many times, with run times and arrivals drawn from past
 jobs. Nothing is submitted.
 
 options:
+  --budget TIME  answer within this time; more makes the answer better (5s)
   --score        print the accuracy of past forecasts on this cluster
   --replay FILE  forecast the jobs in FILE: output of sacct, or a trace in SWF
   --json         print JSON
@@ -44,6 +47,7 @@ type whenView struct {
 	replay        string
 	ids           []string
 	where         *whereView // options of sbatch
+	budget        time.Duration
 
 	at      time.Time
 	plan    planner.Planner
@@ -59,16 +63,9 @@ type startAnswer struct {
 	label      string
 	partitions []string
 	running    int64 // since when it runs
-	never      string
-	estimate   forecast.Estimate
-	limits     int64   // by time limits alone; 0: not before the end of the replay
-	slurm      int64   // Slurm's own; 0: none
-	low, high  float64 // calibrated, in seconds from now
-	rawMedian  float64
-	rawLow     float64
-	rawHigh    float64
-	runs       int
-	kind       string
+	diagnosis.Diagnosis
+	slurm int64 // Slurm's own; 0: none
+	planner.Start
 }
 
 // whenLine reads a command line: jobs of the queue, among which own options may stand, or a job for sbatch.
@@ -87,7 +84,12 @@ func whenLine(args []string) (ids []string, options sbatch.Options, command []st
 
 func newWhenView(ids []string, options sbatch.Options, command []string) (*whenView, error) {
 	v := &whenView{asJSON: options.Has("json"), score: options.Has("score"), replay: options.Value("replay")}
-	options = slices.DeleteFunc(options, func(o sbatch.Option) bool { return slices.Contains([]string{"json", "score", "replay"}, o.Name) })
+	var err error
+	if v.budget, err = budget(cmp.Or(options.Value("budget"), defaultBudget)); err != nil {
+		return nil, err
+	}
+	own := []string{"json", "score", "replay", "budget"}
+	options = slices.DeleteFunc(options, func(o sbatch.Option) bool { return slices.Contains(own, o.Name) })
 	job := len(ids) > 0 || len(options) > 0 || len(command) > 0
 	switch {
 	case (v.score || v.replay != "") && job || v.score && v.replay != "":
@@ -100,7 +102,9 @@ func newWhenView(ids []string, options sbatch.Options, command []string) (*whenV
 	case len(ids) > 0 && len(options) == 0:
 		v.ids = ids
 	default:
-		v.where = newWhereView(options, append(ids, command...))
+		var err error
+		v.where, err = newWhereView(options, append(ids, command...))
+		return v, err
 	}
 	return v, nil
 }
@@ -141,7 +145,7 @@ func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
 	if v.where != nil {
 		return v.submitted(ctx, a)
 	}
-	return v.queued()
+	return v.queued(ctx)
 }
 
 // settle learns the outcomes of past forecasts.
@@ -175,7 +179,7 @@ func (v *whenView) save() {
 }
 
 // queued answers for jobs in the queue.
-func (v *whenView) queued() error {
+func (v *whenView) queued(ctx context.Context) error {
 	for _, id := range v.ids {
 		var rows []int
 		for i := range v.plan.Jobs {
@@ -197,9 +201,16 @@ func (v *whenView) queued() error {
 		for _, i := range rows {
 			answer.partitions = append(answer.partitions, v.plan.Jobs[i].Partition)
 		}
-		answer.never = v.never(v.plan.Plan, rows)
-		v.forecast(&answer, v.plan.World, rows, j.Start)
-		if answer.never == "" && answer.runs > 0 && j.TaskCount() == 1 && answer.estimate.Median != forecast.Forever {
+		waiting := make([]*slurm.Job, len(rows))
+		for n, i := range rows {
+			waiting[n] = &v.plan.Jobs[i]
+		}
+		answer.Diagnosis = v.diagnose(v.plan.Plan, v.plan.Row, waiting)
+		if err := v.forecast(ctx, &answer, v.plan.World, rows, j.Start); err != nil {
+			return err
+		}
+		scorable := answer.Runs > 0 && answer.Certain == 0 && answer.Estimate.Median != forecast.Forever
+		if answer.Kind != diagnosis.Never && scorable && j.TaskCount() == 1 {
 			v.remember(j, &answer)
 		}
 		v.answers = append(v.answers, answer)
@@ -207,74 +218,25 @@ func (v *whenView) queued() error {
 	return nil
 }
 
-// never says why a job can start in none of its partitions as it is, or "".
-func (v *whenView) never(p *forecast.Plan, rows []int) string {
-	text := ""
-	for _, row := range rows {
-		switch r := &p.Results[row]; r.Verdict {
-		case forecast.NeverAsks, forecast.NeverFits:
-			text = p.Explain(row)
-		case forecast.Held:
-			text = "it is held, or can never start as submitted"
-		case forecast.PartitionDown:
-			text = "partition " + p.World.Jobs[row].Partition + " starts no jobs"
-		default:
-			return ""
-		}
-	}
-	return text
-}
-
 // forecast fills in when the job of some rows starts.
-func (v *whenView) forecast(answer *startAnswer, w *forecast.World, rows []int, bySlurm int64) {
-	if answer.never != "" {
-		return
-	}
-	j := &w.Jobs[rows[0]]
-	answer.runs, answer.kind = v.history.Known(j)
-	starts := forecast.Replay(w, rows, forecast.Course{
-		Run: func(j *forecast.Job) int64 {
-			if j.Running {
-				return max(1, j.End-j.Start)
-			}
-			return max(1, j.Limit)
-		}, Until: v.at.Unix() + 30*86400, Turns: 100, Work: 4_000_000,
-	})
-	for _, s := range starts {
-		if s > 0 && (answer.limits == 0 || s < answer.limits) {
-			answer.limits = s
-		}
-	}
-	if answer.runs > 0 {
-		answer.estimate = forecast.When(w, rows, v.history, planner.ArrivalPriority(v.plan.World), uint64(v.at.Unix()))
-	} else { // nothing was learned
-		at := answer.limits
-		if at == 0 {
-			at = forecast.Forever
-		}
-		answer.estimate = forecast.Estimate{Median: at, Low: at, High: at, Replays: 1}
+func (v *whenView) forecast(ctx context.Context, answer *startAnswer, w *forecast.World, rows []int, bySlurm int64) (err error) {
+	if answer.Kind == diagnosis.Never {
+		return nil
 	}
 	if answer.slurm = bySlurm; bySlurm < v.at.Unix() {
 		answer.slurm = 0
 	}
-	e := &answer.estimate
-	wait := func(t int64) float64 {
-		if t == forecast.Forever {
-			return math.Inf(1)
-		}
-		return float64(max(0, t-v.at.Unix()))
+	answer.Start, err = v.plan.StartOf(ctx, w, rows, v.history, v.kept.Scored(v.at.Unix()), v.budget)
+	return err
+}
+
+// diagnose says why a job waits, by a plan.
+func (v *whenView) diagnose(p *forecast.Plan, row func(*slurm.Job) int, rows []*slurm.Job) diagnosis.Diagnosis {
+	facts := diagnosis.Facts{
+		Plan: p, Row: row, Nodes: v.plan.Nodes, Partitions: v.plan.Partitions, QOS: v.plan.QOS,
+		Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
 	}
-	answer.rawLow, answer.rawHigh = wait(e.Low), wait(e.High)
-	if answer.low, answer.high = math.Inf(1), math.Inf(1); answer.runs == 0 {
-		return // nothing was learned: there is no range
-	}
-	answer.rawMedian = wait(e.Median)
-	scored := v.kept.Scored(v.at.Unix())
-	var median float64
-	median, answer.low, answer.high = forecast.Calibrate(scored, answer.rawMedian, answer.rawLow, answer.rawHigh)
-	if !math.IsInf(median, 0) {
-		e.Median = v.at.Unix() + int64(math.Round(median))
-	}
+	return facts.Of(rows...)
 }
 
 // remember keeps a forecast, to be scored when the job has started. Of several within ten
@@ -289,14 +251,14 @@ func (v *whenView) remember(j *slurm.Job, answer *startAnswer) {
 	}
 	t := planner.Told{
 		Job: id, Submit: j.Submit, Made: now, Limits: -1, Slurm: -1,
-		Median: float64(max(0, answer.estimate.Median-now)), Low: answer.low, High: answer.high,
-		RawMedian: answer.rawMedian, RawLow: answer.rawLow, RawHigh: answer.rawHigh,
+		Median: float64(max(0, answer.Estimate.Median-now)), Low: answer.Low, High: answer.High,
+		RawMedian: answer.RawMedian, RawLow: answer.RawLow, RawHigh: answer.RawHigh,
 	}
 	if math.IsInf(t.High, 0) || math.IsInf(t.RawHigh, 0) {
 		return
 	}
-	if answer.limits > 0 {
-		t.Limits = float64(answer.limits - now)
+	if answer.Limits > 0 {
+		t.Limits = float64(answer.Limits - now)
 	}
 	if answer.slurm > 0 {
 		t.Slurm = float64(answer.slurm - now)
@@ -311,14 +273,7 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 	if err != nil {
 		return err
 	}
-	options, err := planner.Options(v.where.args)
-	if err != nil {
-		return err
-	}
 	wanted := v.where.wanted
-	if len(wanted) == 0 && options.Value("partition") != "" {
-		wanted = list(options.Value("partition"))
-	}
 	if err := checkNames("partition", wanted, partitionNames(v.plan.Partitions)); err != nil {
 		return err
 	}
@@ -334,7 +289,7 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 		if !slices.Contains(wanted, p.Name) && (len(wanted) > 0 || !p.Default) {
 			continue
 		}
-		job, err := v.plan.JobFor(ctx, a, user, options, p, qos)
+		job, err := v.plan.JobFor(ctx, a, user, v.where.options, p, qos)
 		if err != nil {
 			return err
 		}
@@ -356,8 +311,14 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 	if test.refusal != "" {
 		return fault.Errorf(fault.Failed, "Slurm would not accept the job: %s", test.refusal)
 	}
-	answer.never = v.never(forecast.NewPlan(&w, true), rows)
-	v.forecast(&answer, &w, rows, test.start)
+	waiting := make([]*slurm.Job, len(rows))
+	for n, row := range rows {
+		waiting[n] = &slurm.Job{Label: answer.label, Partition: w.Jobs[row].Partition, State: "PENDING", Nodes: uint64(w.Jobs[row].Nodes)}
+	}
+	answer.Diagnosis = v.diagnose(forecast.NewPlan(&w, true), func(j *slurm.Job) int { return rows[slices.Index(waiting, j)] }, waiting)
+	if err := v.forecast(ctx, &answer, &w, rows, test.start); err != nil {
+		return err
+	}
 	v.answers = append(v.answers, answer)
 	return nil
 }

@@ -45,7 +45,8 @@ const triesAtOnce = 4
 type whereView struct {
 	noDatabase      bool // the accounts and QOSs of the user are not known
 	asJSON          bool
-	args            []string // for sbatch
+	args            []string       // for sbatch, without partition and QoS
+	options         sbatch.Options // of the job
 	wanted, wantQOS []string
 	account         string
 
@@ -70,7 +71,9 @@ type answer struct {
 }
 
 // ownOptions are those of fairshare that stand among sbatch's.
-var ownOptions = []sbatch.Definition{{Name: "json"}, {Name: "help-all"}, {Name: "score"}, {Name: "replay", Form: sbatch.Text}}
+var ownOptions = []sbatch.Definition{
+	{Name: "json"}, {Name: "help-all"}, {Name: "score"}, {Name: "replay", Form: sbatch.Text}, {Name: "budget", Form: sbatch.Text},
+}
 
 // commandLine reads fairshare's own options and sbatch's.
 func commandLine(args []string) (options sbatch.Options, command []string, err error) {
@@ -89,12 +92,9 @@ func commandLine(args []string) (options sbatch.Options, command []string, err e
 // helps reports whether a command line asks for help.
 func helps(options sbatch.Options) bool { return options.Has("help") || options.Has("help-all") }
 
-// newWhereView takes fairshare's own options out of sbatch's.
-func newWhereView(options sbatch.Options, command []string) (v *whereView) {
-	v = &whereView{
-		asJSON: options.Has("json"), account: options.Value("account"),
-		wanted: list(options.Value("partition")), wantQOS: list(options.Value("qos")),
-	}
+// newWhereView takes fairshare's own options out of sbatch's, and adds those of the script and the environment.
+func newWhereView(options sbatch.Options, command []string) (v *whereView, err error) {
+	v = &whereView{asJSON: options.Has("json")}
 	own := []string{"json", "test-only", "partition", "qos"}
 	v.args = slices.DeleteFunc(slices.Clone(options), func(o sbatch.Option) bool { return slices.Contains(own, o.Name) }).Args()
 	switch {
@@ -104,7 +104,16 @@ func newWhereView(options sbatch.Options, command []string) (v *whereView) {
 		v.args = append(v.args, "--wrap=true")
 	}
 	v.args = append(v.args, command...)
-	return v
+	if v.options, err = planner.Options(v.args); err != nil {
+		return nil, err
+	}
+	for _, o := range options {
+		if o.Name == "partition" || o.Name == "qos" {
+			v.options = v.options.With(o)
+		}
+	}
+	v.account, v.wanted, v.wantQOS = v.options.Value("account"), list(v.options.Value("partition")), list(v.options.Value("qos"))
+	return v, nil
 }
 
 func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
@@ -175,17 +184,13 @@ func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
 // foresee plans the job in each partition and QoS that takes it: with time limits, and as
 // jobs really run, where that is known.
 func (v *whereView) foresee(ctx context.Context, a *planner.Asker, user string, history *forecast.History) error {
-	options, err := planner.Options(v.args)
-	if err != nil {
-		return err
-	}
 	for i := range v.answers {
 		r := &v.answers[i]
 		p := v.plan.Partition(r.partition)
 		if r.refusal != "" || p == nil {
 			continue
 		}
-		place, err := v.plan.Place(ctx, a, user, options, p, r.qos, history)
+		place, err := v.plan.Place(ctx, a, user, v.options, p, r.qos, history)
 		if err != nil {
 			return err
 		}

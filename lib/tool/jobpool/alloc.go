@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -112,7 +113,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if journal.Held(run) {
+	if continues(c.Context, run) {
 		return false, refill(c, run, p)
 	}
 	history, err := past(run, c.String("joblog"), resumes(c, &policy), false)
@@ -154,7 +155,7 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 		return false, err
 	}
 	defer call.Close()
-	if journal.Held(run) {
+	if continues(c.Context, run) {
 		return false, refill(c, run, p)
 	}
 	before, err := pilot.Load(run)
@@ -185,6 +186,11 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 	if _, over := pilot.Over(run); over && tasks.left() == 0 && !p.Here {
 		tasks.tell(c, run)
 		return false, nil
+	} else if over && known {
+		// Their pilots leave, and run nothing that waits from now on.
+		if err := jobs.Gone(c.Context, func(have []pilot.Job) { sayGone(c, run, have) }); err != nil {
+			return false, err
+		}
 	}
 	if err := tasks.keep(c, run); err != nil {
 		return false, err
@@ -215,6 +221,28 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 		return false, err
 	}
 	return true, errors.Join(c.Set("elastic", "true"), c.Set("resume", "true"), c.Set("run", run))
+}
+
+// continues reports whether a scheduler holds a run directory. One by which the run is over lets go of it in a moment.
+func continues(ctx context.Context, run string) bool {
+	for until := clock.Now().Add(30 * time.Second); journal.Held(run); {
+		if _, over := pilot.Over(run); !over || clock.Now().After(until) || ctx.Err() != nil {
+			return true
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return false
+}
+
+// sayGone says which jobs of a run that is over have not ended.
+func sayGone(c *cli.Context, run string, have []pilot.Job) {
+	var ids []string
+	for _, job := range have {
+		ids = append(ids, job.ID)
+	}
+	if !c.Bool("quiet") {
+		fmt.Fprintf(c.App.ErrWriter, "jobpool: waiting for %s to end: the run in %s is over\n", describe(ids), run)
+	}
 }
 
 // told prints the jobs that were submitted.
@@ -419,7 +447,7 @@ func (w *work) count(source input.Tasks, policy *scheduler.Policy, history *jour
 			return err
 		case state == journal.OK:
 			w.done++
-		case state == journal.Ended && !policy.RetryFailed:
+		case (state == journal.Failed || state == journal.Cancelled) && !policy.RetryFailed:
 			w.failed++
 		case t.Extra == nil || len(t.Extra.After) == 0:
 			w.ready++

@@ -32,6 +32,8 @@ type earliest struct {
 	Start    time.Time `json:"start"`
 	Wait     int64     `json:"wait_seconds"`
 	By       string    `json:"start_by"`
+
+	made time.Time // zero: now
 }
 
 // String is the options and their expected start in one line.
@@ -44,6 +46,9 @@ func (e *earliest) String() string {
 	how := map[string]string{
 		"learned": ", as jobs run here", "limits": ", if jobs run to their time limits", "test-only": ", according to sbatch --test-only",
 	}[e.By]
+	if !e.made.IsZero() {
+		how += ", as planned at " + e.made.Local().Format(time.TimeOnly)
+	}
 	return fmt.Sprintf("options: %s: expected start: %s%s", strings.Join(e.Args, " "), when, how)
 }
 
@@ -63,10 +68,15 @@ func allocation(c *cli.Context) (sbatch.Options, error) {
 			fmt.Fprintf(c.App.ErrWriter, "jobpool: %s\n", app.Sanitize(fmt.Sprintf(format, args...)))
 		}
 	}
+	if e := keptPlan(c.Context, c.String("alloc")); e != nil {
+		say("%s", e)
+		return optionsOf(e.Args)
+	}
 	answered := progress.Wait(c.Context, "lfind")
 	first, unplanned := soonest(c.Context, lfind, c.String("alloc"))
 	answered()
 	if unplanned == nil {
+		keepPlan(c.String("alloc"), first)
 		say("%s", first)
 		return optionsOf(first.Args)
 	}

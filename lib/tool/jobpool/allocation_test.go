@@ -1,11 +1,14 @@
 package jobpool
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 )
@@ -40,6 +43,7 @@ esac
 `)
 	t.Setenv("PATH", filepath.Join(dir, "bin")+":"+fakes+":"+os.Getenv("PATH"))
 	t.Setenv("SLURM_CONF", filepath.Join(dir, "slurm.conf"))
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 }
 
 // Of several matches, jobs get the one that starts first; without a plan, the first one.
@@ -138,6 +142,43 @@ func TestFirstJobs(t *testing.T) {
 		code, stdout, stderr := runTool(t, c.tasks, append(strings.Fields(c.args), "--max-jobs", "10", "--run", "run")...)
 		if n := len(strings.Fields(stdout)); code != 0 || n != c.want {
 			t.Errorf("%s: status %d, %d jobs, want %d: %s", c.args, code, n, c.want, stderr)
+		}
+	}
+}
+
+// A plan is used again for a moment, while its partition is up.
+func TestPlanIsKept(t *testing.T) {
+	withSlurm(t)
+	plan := func(partition string) string {
+		return `{"hostname":"","args":["--partition=` + partition + `","--time=30"],"start":"2026-11-25T12:00:00Z","wait_seconds":0,"start_by":"limits"}`
+	}
+	const request = "cpu(cores=1)"
+	for i, tt := range []struct {
+		name  string
+		kept  *kept // put in the place of the one that there is
+		asked int   // how often lfind was asked, from the first call on
+	}{
+		{"the first", nil, 1},
+		{"a moment later", nil, 1},
+		{"later", &kept{clock.Now().Add(-planAge), &earliest{Args: []string{"--partition=cpu"}, By: "limits"}}, 2},
+		{"of a partition that is away", &kept{clock.Now(), &earliest{Args: []string{"--partition=none"}, By: "limits"}}, 3},
+	} {
+		if err := os.WriteFile("soonest", []byte(plan("cpu")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if tt.kept != nil {
+			b, err := json.Marshal(tt.kept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(planFile(request), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		code, _, stderr := runTool(t, "true\n", "--alloc", request, "--run", fmt.Sprint("run", i))
+		asked, _ := os.ReadFile("asked-lfind")
+		if n := strings.Count(string(asked), "\n"); code != 0 || n != tt.asked || strings.Contains(stderr, "as planned at") != (i == 1) {
+			t.Errorf("%s: status %d, lfind was asked %d times: %s", tt.name, code, n, stderr)
 		}
 	}
 }

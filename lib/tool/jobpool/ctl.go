@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
@@ -58,7 +59,7 @@ func ctlCommand() *cli.Command {
 					&cli.StringSliceFlag{Name: "after", Usage: "start when `TASK`, a number or id, has succeeded; repeatable"},
 					&cli.BoolFlag{Name: "jsonl", Usage: "standard input has one JSON object per line"})...),
 			},
-			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
+			{Name: "retry", Usage: "run tasks on hold, or failed tasks of an ended run, again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
 			{Name: "cancel", Usage: "cancel tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
 			{Name: "drain", Usage: "start no more tasks, and exit when running tasks have ended", Flags: ctlFlags(), Action: ctlDrain},
 			{
@@ -156,6 +157,11 @@ func ctlStatus(c *cli.Context) error {
 	if p, err := pilot.Load(existing(c)); err == nil {
 		for _, x := range p.Excludes(clock.Now()) {
 			fmt.Fprintf(w, "host %s is excluded from the next jobs until %s: %s\n", x.Host, x.Until.Format("15:04:05"), x.Why)
+		}
+	}
+	if s.Failed+s.Cancelled > 0 {
+		if p, err := journal.ReadPast(existing(c)); err == nil {
+			printLines(w, scheduler.Failures(existing(c), p, journal.TaskFailed, journal.TaskCancelled))
 		}
 	}
 	return nodeTable(w, s)
@@ -285,6 +291,9 @@ func ctlTasks(op string) cli.ActionFunc {
 		}
 		a, err := ask(c, r)
 		if err != nil {
+			if op == "retry" && ended(existing(c), err) {
+				return retryEnded(c, r)
+			}
 			return err
 		}
 		if a.Count == 0 || !r.All && a.Count < len(r.Seqs) {
@@ -426,60 +435,6 @@ func call(c *cli.Context) error {
 	if code == 0 {
 		code = 125
 	}
-	why := string(e.What)
-	if e.Error != "" {
-		why += ": " + e.Error
-	}
-	return fault.Exit(code, fmt.Errorf("task %d: %s", e.Seq, why))
-}
-
-func logCommand() *cli.Command {
-	return &cli.Command{
-		Name: "log", Usage: "print the output of tasks from output files or merged logs", ArgsUsage: "[TASK...]",
-		Flags: []cli.Flag{runFlag("read")}, Action: printLogs,
-	}
-}
-
-// printLogs prints what tasks have printed, all of them without arguments.
-func printLogs(c *cli.Context) error {
-	dir := filepath.Join(existing(c), "logs")
-	if _, err := os.Stat(dir); err != nil {
-		return fault.Hint(fmt.Errorf("there are no logs in %q", existing(c)), "the run must have --output files or merged")
-	}
-	want := map[int64]bool{}
-	for _, a := range c.Args().Slice() {
-		seq, err := strconv.ParseInt(a, 10, 64)
-		if err != nil || seq < 1 {
-			return fault.Errorf(fault.Usage, "unknown task %q", a)
-		}
-		want[seq] = true
-	}
-	pieces, err := findLogs(dir)
-	if err != nil {
-		return err
-	}
-	found := map[int64]bool{}
-	for _, p := range pieces {
-		if len(want) > 0 && !want[p.seq] {
-			continue
-		}
-		found[p.seq] = true
-		w := c.App.Writer
-		if p.stderr {
-			w = c.App.ErrWriter
-		}
-		if err := p.print(w); err != nil {
-			return err
-		}
-	}
-	var missing []string
-	for seq := range want {
-		if !found[seq] {
-			missing = append(missing, strconv.FormatInt(seq, 10))
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("no log of task %s: it printed nothing, or did not run", strings.Join(missing, ", "))
-	}
-	return nil
+	result := core.Result{What: e.What, Exit: e.Exit, Error: wire.Text(e.Error)}
+	return fault.Exit(code, fmt.Errorf("task %d %s", e.Seq, result.Describe()))
 }

@@ -39,6 +39,7 @@ func runFlags() []cli.Flag {
 		str("delimiter", "input items end with the character `C` instead of newline", "d"),
 		flag("jsonl", "input is JSON lines"),
 		str("colsep", "split each line at the regular expression `RE` into {1}, {2}, ...", "C"),
+		flag("csv", "lines are rows of a table (CSV); --colsep is the separator (,)"),
 		str("header", "with `:`, the first line has the names of the columns, for {NAME}"),
 		oneOf("trim", "strip blanks from arguments: `HOW` is n, l, r, lr or rl", "n", "l", "r", "lr", "rl"),
 		str("eof", "the argument `TEXT` ends the input", "E"),
@@ -68,6 +69,7 @@ func runFlags() []cli.Flag {
 		str("timeout", "end a task after `TIME`, or N% of the median"),
 		str("kill-after", "wait `TIME` between SIGTERM and SIGKILL (10s)"),
 		str("cwd", "run tasks in `DIR`", "D", "wd", "workdir"),
+		list("env", "no effect, for GNU parallel: tasks have the environment `NAME`"),
 		str("shell", "run commands with `SHELL`, or none (/bin/sh)"),
 		// Where.
 		str("jobs", "at most `N` CPUs of each node; also +N, -N, N%, 0", "j", "P", "max-procs"),

@@ -32,7 +32,7 @@ type taskInput struct {
 
 // inputFlags say how tasks are read.
 var inputFlags = []string{
-	"arg-file", "null", "delimiter", "jsonl", "colsep", "header", "trim", "eof", "no-run-if-empty", "link",
+	"arg-file", "null", "delimiter", "jsonl", "colsep", "csv", "header", "trim", "eof", "no-run-if-empty", "link",
 	"max-args", "max-replace-args", "max-lines", "X", "m", "xargs", "max-chars", "replace", "quote", "plus",
 	"pipe", "block", "recend", "results", "dry-run",
 }
@@ -81,7 +81,7 @@ func (in *taskInput) exclusions() error {
 		{"null", "delimiter"}, {"max-args", "max-replace-args"}, {"X", "m"}, {"X", "xargs"}, {"m", "xargs"},
 		{"link", "pipe"}, {"pipe", "null"}, {"pipe", "delimiter"}, {"pipe", "colsep"}, {"pipe", "max-args"},
 		{"pipe", "X"}, {"pipe", "m"}, {"pipe", "xargs"}, {"pipe", "results"}, {"pipe", "trim"},
-		{"pipe", "eof"}, {"pipe", "no-run-if-empty"},
+		{"pipe", "eof"}, {"pipe", "no-run-if-empty"}, {"pipe", "csv"}, {"csv", "null"}, {"csv", "delimiter"},
 	}
 	for _, p := range pairs {
 		if c.IsSet(p[0]) && c.IsSet(p[1]) {
@@ -99,6 +99,9 @@ func (in *taskInput) exclusions() error {
 	}
 	if c.IsSet("header") && c.String("header") != ":" {
 		return fault.Errorf(fault.Usage, `--header: invalid value %q: expected ":"`, c.String("header"))
+	}
+	if c.IsSet("env") && !c.Bool("quiet") {
+		fmt.Fprintln(c.App.ErrWriter, "jobpool: --env has no effect: tasks have the environment of jobpool")
 	}
 	if c.IsSet("results") {
 		if o := in.v.output(); o.Files || o.Merged {
@@ -132,7 +135,7 @@ func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *schedul
 		}
 	}
 	o := input.Options{
-		Null: c.Bool("null"), JSON: c.Bool("jsonl"), Columns: c.String("colsep"), Base: base, Template: in.template,
+		Null: c.Bool("null"), JSON: c.Bool("jsonl"), Columns: c.String("colsep"), CSV: c.Bool("csv"), Base: base, Template: in.template,
 		Header: c.IsSet("header"), Link: c.Bool("link"), Trim: c.String("trim"), SkipBlank: c.Bool("no-run-if-empty"),
 		Mark: c.String("replace"), Quote: c.Bool("quote"), Plus: c.Bool("plus"), Shell: shell,
 	}
@@ -219,19 +222,24 @@ func (in *taskInput) reportEmpty(t *counted, message func(format string, args ..
 	if c := in.c; t.some.Load() || !t.ended.Load() || c.Bool("quiet") || c.Bool("no-run-if-empty") {
 		return
 	}
-	what := "commands"
-	if in.c.Bool("pipe") {
-		what = "records"
-	} else if len(in.template) > 0 {
-		what = "arguments"
+	message("the input contains no %s", in.what())
+}
+
+// what the input consists of.
+func (in *taskInput) what() string {
+	switch {
+	case in.c.Bool("pipe"):
+		return "records"
+	case len(in.template) > 0:
+		return "arguments"
 	}
-	message("the input contains no %s", what)
+	return "commands"
 }
 
 // announce says on a terminal what is to be typed.
 func (in *taskInput) announce() {
 	if in.stdin && app.IsTerminal(in.c.App.Reader) {
-		fmt.Fprintln(in.c.App.ErrWriter, "jobpool: reading commands from the terminal, one per line; Ctrl-D ends them")
+		fmt.Fprintf(in.c.App.ErrWriter, "jobpool: reading %s from the terminal, one per line; Ctrl-D ends them\n", in.what())
 	}
 }
 

@@ -2,28 +2,30 @@ package jobpool
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
-	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// look answers a question about a run: its scheduler does, or its journal when it has ended.
+// look answers a question about a run: its scheduler does, or its journal where the run has ended, or the task has.
 func look(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 	a, err := ask(c, r)
 	dir := existing(c)
-	if err == nil || !fault.Is(err, fault.Unavailable) || journal.Held(dir) || between(dir) {
+	if err == nil || !ended(dir, err) && r.Op != "explain" {
 		return a, err
 	}
 	p, e := journal.ReadPast(dir)
@@ -37,11 +39,22 @@ func look(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 		return &scheduler.Answer{Tasks: pastTasks(p)}, nil
 	case "explain":
 		if len(r.Seqs) == 1 {
-			reasons, err := pastOf(dir, r.Seqs[0])
-			return &scheduler.Answer{Reasons: reasons}, err
+			reasons, e := pastOf(dir, r.Seqs[0])
+			switch {
+			case e != nil, reasons == nil && !ended(dir, err):
+				return nil, err
+			case reasons == nil:
+				reasons = []string{"it has not run"}
+			}
+			return &scheduler.Answer{Reasons: reasons}, nil
 		}
 	}
 	return nil, err
+}
+
+// ended reports whether the error of a request says that the run has no scheduler, and will have none.
+func ended(dir string, err error) bool {
+	return fault.Is(err, fault.Unavailable) && !journal.Held(dir) && !between(dir)
 }
 
 // endedPhase is that of a run without a scheduler.
@@ -50,20 +63,9 @@ const endedPhase = "ended"
 func pastStatus(p *journal.Past) *scheduler.Status {
 	s := &scheduler.Status{
 		Time: p.End, Phase: endedPhase, Why: p.Why, Done: p.Done, Elapsed: p.End.Sub(p.Begin).Seconds(), InputRead: true,
-		Nodes: []core.NodeStatus{},
+		Nodes: []core.NodeStatus{}, Failed: p.Count(journal.TaskFailed), Cancelled: p.Count(journal.TaskCancelled),
+		Waiting: int(max(p.Count(journal.TaskLeft), p.Left)),
 	}
-	left := 0
-	for _, t := range p.Tasks {
-		switch t.Ended() {
-		case "failed":
-			s.Failed++
-		case "cancelled":
-			s.Cancelled++
-		default:
-			left++
-		}
-	}
-	s.Waiting = max(left, int(p.Left))
 	if p.Killed {
 		s.Why = "its scheduler was killed"
 	}
@@ -74,43 +76,24 @@ func pastTasks(p *journal.Past) []scheduler.TaskInfo {
 	out := []scheduler.TaskInfo{}
 	for _, t := range p.Tasks {
 		out = append(out, scheduler.TaskInfo{
-			Seq: t.Seq, ID: t.ID, State: t.Ended(), Node: t.Node, Attempt: t.Attempt, Variant: t.Variant, Seconds: t.Seconds,
-			Reason: outcome(&t.Record), Command: t.Command,
+			Seq: t.Seq, ID: t.ID, State: t.State(), Node: t.Node, Attempt: t.Attempt, Variant: t.Variant, Seconds: t.Seconds,
+			Reason: scheduler.Outcome(&t.Record), Command: string(t.Command),
 		})
 	}
 	return out
 }
 
-// outcome is how an attempt has ended, as the predicate of a sentence.
-func outcome(r *journal.Record) string {
-	if r.Kind == journal.Send {
-		return "has no known end"
-	}
-	what := r.What
-	if r.Kind == journal.Output {
-		what = wire.OutputLost
-	}
-	result := core.Result{What: what, Exit: r.Exit, Signal: r.Signal, Error: r.Error}
-	return result.Describe()
-}
-
-// pastOf says how the attempts at a task have ended.
+// pastOf says how the attempts at a task have ended, and what the last one has printed at its end.
 func pastOf(dir string, seq int64) (lines []string, err error) {
 	records, err := journal.ReadTask(dir, seq)
-	if err != nil {
-		return nil, err
-	}
 	for _, r := range records {
 		where := ""
 		if r.Node != "" {
 			where = " on " + r.Node
 		}
-		lines = append(lines, fmt.Sprintf("attempt %d%s %s, after %s", max(1, r.Attempt), where, outcome(&r), seconds(r.Seconds)))
+		lines = append(lines, fmt.Sprintf("attempt %d%s %s, after %s", max(1, r.Attempt), where, scheduler.Outcome(&r), seconds(r.Seconds)))
 	}
-	if lines == nil {
-		lines = []string{"it has not run"}
-	}
-	return lines, nil
+	return lines, err
 }
 
 // pastText is the text of the status of a run that has ended.
@@ -127,46 +110,54 @@ func pastText(c *cli.Context, s *scheduler.Status) error {
 		fmt.Fprintf(w, ": %s", s.Why)
 	}
 	fmt.Fprintln(w)
-	var reasons []string
-	tasks := map[string][]int64{}
-	for _, t := range p.Tasks {
-		why := outcome(&t.Record)
-		if tasks[why] == nil {
-			reasons = append(reasons, why)
-		}
-		tasks[why] = append(tasks[why], t.Seq)
-	}
-	for _, why := range reasons {
-		fmt.Fprintf(w, "  %s %s\n", named(tasks[why]), why)
+	printLines(w, scheduler.Failures(dir, p, journal.TaskFailed, journal.TaskCancelled, journal.TaskLeft))
+	if s.Waiting > 0 {
+		fmt.Fprintf(w, "to continue: %s\n", again(dir, "--resume"))
 	}
 	if s.Failed+s.Cancelled > 0 {
 		fmt.Fprintf(w, "to run those that failed again: %s\n", again(dir, "--retry-failed"))
-	} else if s.Waiting > 0 {
-		fmt.Fprintf(w, "to continue: %s\n", again(dir, "--resume"))
 	}
 	return nil
 }
 
-// named names tasks by their numbers: "task 3", "tasks 1-4, 7".
-func named(seqs []int64) string {
-	const most = 10
-	var parts []string
-	for i := 0; i < len(seqs); {
-		k := i
-		for k+1 < len(seqs) && seqs[k+1] == seqs[k]+1 {
-			k++
-		}
-		part := fmt.Sprint(seqs[i])
-		if k > i {
-			part += fmt.Sprint("-", seqs[k])
-		}
-		parts = append(parts, part)
-		i = k + 1
+func printLines(w io.Writer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(w, app.Sanitize(line))
 	}
-	if len(parts) > most {
-		parts = append(parts[:most], "...")
+}
+
+// retryEnded records that tasks of a run that has ended are to run again, and says how that is done.
+func retryEnded(c *cli.Context, r *scheduler.Request) error {
+	dir := existing(c)
+	p, err := journal.ReadPast(dir)
+	if err != nil {
+		return err
 	}
-	return plural(len(seqs), "task") + " " + strings.Join(parts, ", ")
+	var seqs []int64
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.State() != journal.TaskLeft && (r.All || slices.Contains(r.Seqs, t.Seq)) {
+			seqs = append(seqs, t.Seq)
+		}
+	}
+	for _, seq := range r.Seqs {
+		if !slices.Contains(seqs, seq) {
+			return fmt.Errorf("retry: task %d has not failed, and was not cancelled", seq)
+		}
+	}
+	if len(seqs) == 0 {
+		return errors.New("retry: no task has failed, or was cancelled")
+	}
+	j, err := journal.Create(dir, "")
+	if err != nil {
+		return err
+	}
+	j.Add(&journal.Record{Kind: journal.Retry, Time: float64(clock.Now().UnixMicro()) / 1e6, Tasks: journal.FormatSeqs(seqs)})
+	if err := j.Close(); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "to run %s again: %s\n", journal.Tasks(seqs), again(dir, "--resume"))
+	return nil
 }
 
 // again is the command line by which a run continues.

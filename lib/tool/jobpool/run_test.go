@@ -119,12 +119,12 @@ func TestOutput(t *testing.T) {
 		{args: "--run tag -q -k -j1 --tag 'echo {}; echo err >&2' ::: a b", stdout: "a\ta\nb\tb\n", stderr: []string{}},
 		{args: "-q -j1 -o files --run files 'echo {}' ::: a b"},
 		{args: "log --run files 2 1", stdout: "a\nb\n"},
-		{args: "log --run files 3", code: 1, stderr: []string{"no log of task 3: it printed nothing, or did not run"}},
+		{args: "log --run files 3", code: 1, stderr: []string{"no output of task 3 is kept"}},
 		{args: "log --run files x", code: 2, stderr: []string{`unknown task "x"`}},
 		{args: "-q -j1 -o merged --run merged echo ::: a b"},
 		{args: "log --run merged", stdout: "a\nb\n"},
 		{args: "-q -j1 -o none --run none echo ::: a b"},
-		{args: "log --run none", code: 1, stderr: []string{`there are no logs in "none"`, "hint: the run must have --output files or merged"}},
+		{args: "log --run none", code: 1, stderr: []string{`the run in "none" has kept no output`, "hint: the ends of the output of failed tasks are kept, and that of all tasks with --output files"}},
 		{args: "--run results -q -j1 --results res 'echo {}' ::: a b"},
 		{args: "-q -j1 --joblog log.tsv --run joblog 'exit {}' ::: 0 3", code: 1},
 		{args: "--run status -q -j1 --status st.json true ::: a b"},
@@ -167,12 +167,12 @@ func TestTasks(t *testing.T) {
 		{args: "-j1 --cpus 16000 echo ::: a", code: 1, stderr: []string{"task 1: no node of the pool is large enough: it needs 16000 CPUs", "  task 1 refused: no node of the pool is large enough: it needs 16000 CPUs: echo a"}},
 		{args: "-q -j1 --mem 1G --gpus 1600 echo ::: a", code: 1, stderr: []string{"task 1: no node of the pool is large enough: it needs 1 CPU, 1600 GPUs, 1G"}},
 		{args: "-q -j1 --node-setup 'echo set >>log' --node-teardown 'echo clear >>log' 'cat log; : {}' ::: a", stdout: "set\n"},
-		{args: "-j1 --node-setup 'exit 5' echo ::: 1", code: 3, stderr: []string{"  1 task (task 1): not started: all nodes were quarantined"}},
+		{args: "-j1 --node-setup 'exit 5' echo ::: 1", code: 3, stderr: []string{"  task 1: not started: all nodes were quarantined"}},
 		{args: "-j1 --probe false echo ::: 1", code: 3, stderr: []string{"node " + machine.Hostname() + ": quarantined: its probe failed with exit status 1", "no node can be used"}},
 		{args: "-q -j1 --resource licence=1 --need licence=1 'echo $JOBPOOL_RESOURCE_LICENCE; : {}' ::: a", stdout: "1\n"},
 		{args: "--resource licence=1 --need licence=2 echo ::: a", code: 1, stderr: []string{"task 1: the pool has 1 licence in all: it needs 1 CPU, 2 licence"}},
 		{args: "-q -j1 --nodes 1/n[1-2] --via-cmd 'env SLURMD_NODENAME={host} {worker}' --keep-order 'echo {}' ::: 1 2", stdout: "1\n2\n"},
-		{args: "--nodes x --via-cmd 'false {host} {worker}' --connect-timeout 5 echo ::: 1", code: 3, stderr: []string{"node x: not used: connection ended without a greeting (/bin/sh: exit status 1)", "  1 task (task 1): not started: no node was available"}},
+		{args: "--nodes x --via-cmd 'false {host} {worker}' --connect-timeout 5 echo ::: 1", code: 3, stderr: []string{"node x: not used: connection ended without a greeting (/bin/sh: exit status 1)", "  task 1: not started: no node was available"}},
 	} {
 		if err := os.MkdirAll("sub", 0o777); err != nil {
 			t.Fatal(err)
@@ -218,13 +218,13 @@ func TestControlWithoutARun(t *testing.T) {
 			s.run(t)
 		}
 	}
-	for _, command := range []string{"ctl status --watch 1s", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
+	for _, command := range []string{"ctl status --watch 1s", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
 		words := strings.SplitN(command, " ", 3)
 		rest := strings.Join(words[2:], " ")
 		for dir, want := range map[string][]string{
 			"none":    {`no run in "none"`, "hint: name its directory with --run, or call this where it was started"},
-			"d":       {`no scheduler answers in "d"`, "hint: its run has ended: 1 done, 0 failed or cancelled"},
-			"killed":  {`no scheduler answers in "killed"`, "hint: its run has ended: 0 done, 0 failed or cancelled, 1 without a known end: repeat its command with --resume"},
+			"d":       {`no scheduler answers in "d"`, "hint: its run has ended: 1 done, 0 failed, 0 cancelled"},
+			"killed":  {`no scheduler answers in "killed"`, "hint: its run has ended: 0 done, 0 failed, 0 cancelled, 1 left: repeat its command with --resume"},
 			"between": {`no scheduler answers in "between"`, "hint: no job of the run has the scheduler at this time: try again; if squeue shows none, repeat the command with --resume"},
 		} {
 			line := strings.TrimSpace(words[0] + " " + words[1] + " --run " + dir + " " + rest)
@@ -243,7 +243,11 @@ func TestControlWithoutARun(t *testing.T) {
 		{args: "ctl explain --run d", code: 2, stderr: []string{"explain: name one task"}},
 		{args: "ctl explain --run d 1 2", code: 2, stderr: []string{`unexpected argument "2"`}},
 		{args: "call --run none true", code: 3, stderr: []string{`no run in "none"`}},
-		{args: "log --run none", code: 1, stderr: []string{`there are no logs in "none"`}},
+		{args: "log --run none", code: 3, stderr: []string{`no run in "none"`}},
+		{args: "log --run d --failed 1", code: 2, stderr: []string{"--failed takes no task"}},
+		{args: "ctl retry --run d all", code: 1, stderr: []string{"retry: no task has failed, or was cancelled"}},
+		{args: "ctl retry --run d 1", code: 1, stderr: []string{"retry: task 1 has not failed, and was not cancelled"}},
+		{args: "ctl retry --run none all", code: 3, stderr: []string{`no run in "none"`}},
 	} {
 		s.run(t)
 	}
@@ -292,7 +296,7 @@ func TestServe(t *testing.T) {
 		{args: "call --run pool --stdin sort -r", stdin: "a\nb\n", stdout: "b\na\n"},
 		{args: "call --run pool 'kill -9 $$'", code: 137},
 		{args: "call --run pool --timeout 0.2 'exec sleep 100'", code: 124, stderr: []string{"task 5 took too long"}},
-		{args: "call --run pool no-such-program x", code: 127, stderr: []string{`task 6: nostart: "no-such-program": program not found`}},
+		{args: "call --run pool no-such-program x", code: 127, stderr: []string{`task 6 could not be started: "no-such-program": program not found`}},
 		{args: "call --run pool -c 99 true", code: 1, stderr: []string{"run: no node of the pool is large enough: it needs 99 CPUs"}},
 		{args: "call --run pool", code: 2, stderr: []string{"the command is missing"}},
 		{args: "ctl add --run pool true", code: 1, stderr: []string{"add: this pool takes its tasks by jobpool call"}},
@@ -339,7 +343,7 @@ func TestServe(t *testing.T) {
 	for what, c := range map[string]struct {
 		ended <-chan string
 		want  string
-	}{"the call": {called, "125 jobpool: task 7: cancelled\n"}, "the pool": {ended, "0 "}} {
+	}{"the call": {called, "125 jobpool: task 7 was cancelled\n"}, "the pool": {ended, "0 "}} {
 		select {
 		case got := <-c.ended:
 			if !strings.HasPrefix(got, c.want) {

@@ -33,7 +33,7 @@ func (s *session) check(c *cli.Context) error {
 	if path == "" {
 		path = text(c, "config")
 	}
-	w := launcher.World{}
+	w := launcher.World{Warn: func(text string) { s.note(c, "warning: %s", text) }}
 	f, err := w.Load(path)
 	var bad *file.Error
 	var all []file.Problem
@@ -41,9 +41,6 @@ func (s *session) check(c *cli.Context) error {
 		all = bad.Problems
 	} else if err != nil {
 		return fileError(err)
-	}
-	if f != nil && f.Path == "" {
-		return fault.Hint(usage("no launchers.yaml to check"), "searched: "+strings.Join(w.Files(), ", "))
 	}
 	if f != nil {
 		all = append(all, f.Warnings...)
@@ -54,6 +51,22 @@ func (s *session) check(c *cli.Context) error {
 			return err
 		}
 		all = append(all, launcher.Warnings(f, catalogue)...)
+		search, err := w.Search(f)
+		if err != nil {
+			return err
+		}
+		surveyed, err := search.Survey(c.Context)
+		switch {
+		case err != nil && f.Path == "":
+			return unreachable(f, err)
+		case err != nil: // the file itself is as good as before
+			s.note(c, "note: what Slurm says was not checked: %v", fault.Text(err))
+		}
+		path := f.Path
+		if path == "" {
+			path = "slurm"
+		}
+		all = append(all, launcher.Problems(surveyed, path)...)
 	}
 	slices.SortStableFunc(all, func(a, b file.Problem) int {
 		if a.File != b.File {
@@ -86,6 +99,9 @@ func (s *session) check(c *cli.Context) error {
 func (s *session) printProblems(problems []problem) error {
 	for _, p := range problems {
 		line := fmt.Sprintf("%s:%d:%d: %s: %s", p.File, p.Line, p.Column, p.Level, p.Message)
+		if p.Line == 0 {
+			line = fmt.Sprintf("%s: %s: %s", p.File, p.Level, p.Message)
+		}
 		if p.Hint != "" {
 			line += " (" + p.Hint + ")"
 		}

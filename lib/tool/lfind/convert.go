@@ -3,7 +3,6 @@ package lfind
 import (
 	"io"
 	"os"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -22,15 +21,14 @@ func (s *session) convert(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var tags []string
-	for _, t := range c.StringSlice("tags") {
-		tags = append(tags, strings.Split(t, ",")...)
-	}
 	gpus, err := gpu.Load(os.Getenv)
 	if err != nil {
 		return err
 	}
-	options := convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts"), GPUs: gpus}
+	options := convert.Options{ID: c.String("id"), Tags: listed(c.StringSlice("tags")), NoHosts: c.Bool("no-hosts"), GPUs: gpus}
+	if c.String("to") == "snakemake" {
+		return convert.WriteSnakemake(s.stdout, snapshot, options)
+	}
 	for _, text := range convert.Unsaid(snapshot, options) {
 		s.note(c, "note: the file cannot express %s", text)
 	}

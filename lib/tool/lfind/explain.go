@@ -33,6 +33,7 @@ type explainRow struct {
 	Nodes       string            `json:"nodes,omitempty"`
 	Features    []string          `json:"features,omitempty"`
 	Has         string            `json:"has,omitempty"`
+	KnownBy     []string          `json:"known_by,omitempty"`
 	Verdict     launcher.Verdict  `json:"verdict"`
 	Class       string            `json:"class,omitempty"`
 	Billed      float64           `json:"billed,omitempty"`
@@ -64,7 +65,7 @@ func (s *session) explain(c *cli.Context) error {
 			row.Alternative++
 			e.Candidates = append(e.Candidates, explainRow{
 				row.Alternative, row.Launcher, row.Kind, row.Partition, row.QOS, row.Account, row.Defaults,
-				row.Nodes(), row.Features, row.Has(), row.Verdict, row.Class, row.Billed, row.Reasons,
+				row.Nodes(), row.Features, row.Has(), row.KnownBy(), row.Verdict, row.Class, row.Billed, row.Reasons,
 			})
 		}
 		if answer != nil {
@@ -158,8 +159,8 @@ func dash(s string) string {
 	return s
 }
 
-// listed is one launcher of "lfind list --json".
-type listed struct {
+// listRow is one launcher of "lfind list --json".
+type listRow struct {
 	Launcher   string         `json:"launcher"`
 	Kind       file.Kind      `json:"kind"`
 	Weight     float64        `json:"weight"`
@@ -183,7 +184,7 @@ func (s *session) list(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	all := []listed{}
+	all := []listRow{}
 	var failed error
 	for _, l := range search.Launchers {
 		info, err := search.Inspect(c.Context, l)
@@ -194,7 +195,7 @@ func (s *session) list(c *cli.Context) error {
 			continue
 		}
 		e := l.Entry
-		d := listed{
+		d := listRow{
 			Launcher: l.Name, Kind: e.Kind, Weight: e.Weight, Tags: orEmpty(e.Tags),
 			Connector: e.Connector, Hostname: launcher.Hostname(f, e.Connector), Disabled: e.Disabled,
 			QuerySlurm: e.QuerySlurm, Partitions: orEmpty(info.Partitions), Has: info.Has, File: f.Path, Line: e.Line,

@@ -52,7 +52,7 @@ func (s *session) find(c *cli.Context) error {
 		return unreachable(f, err)
 	}
 	if answer == nil {
-		return nothing(c, search, r)
+		return search.Nothing(c.Context, r)
 	}
 	if start != nil {
 		err = override(c, &answer.Options)

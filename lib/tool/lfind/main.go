@@ -85,8 +85,20 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 				Flags: []cli.Flag{configFlag, jsonFlag}, Action: s.check,
 			},
 			{
+				Name: "probe", Usage: "list nodes whose GPUs are not known, or find out what they are",
+				Flags: append(searchFlags(), jsonFlag,
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "list all nodes with GPUs, and how these are known"},
+					&cli.BoolFlag{Name: "submit", Usage: "submit a job of a minute to one node of each kind"},
+					&cli.BoolFlag{Name: "script", Usage: "print the script that records what a node has"},
+				),
+				Action: s.probe,
+			},
+			{
 				Name: "convert", Usage: "write launchers.yaml from the output of scontrol show nodes", ArgsUsage: "[FILE]",
 				Flags: []cli.Flag{
+					app.OneOf(&cli.StringFlag{
+						Name: "to", Value: "launchers", Usage: "write a file of this `KIND`: launchers or snakemake",
+					}, "launchers", "snakemake"),
 					&cli.StringFlag{Name: "id", Usage: "`ID` of the launcher", Value: "slurm"},
 					&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "`TAGS` of the launcher"},
 					&cli.BoolFlag{Name: "no-hosts", Usage: "write how many nodes there are, not their names"},
@@ -127,6 +139,7 @@ func searchFlags() []cli.Flag {
 		configFlag,
 		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS`"},
 		app.OneOf(&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"}, "slurm", "local"),
+		&cli.StringSliceFlag{Name: "clusters", Aliases: []string{"M"}, Usage: "search these `CLUSTERS` of Slurm, and no file"},
 		&cli.StringFlag{Name: "learn", Usage: "take missing time and memory from your earlier runs of the job `NAME`"},
 		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may exceed the learned values", Value: "5%"},
 		&cli.BoolFlag{Name: "allow-unknown", Usage: "if nothing else matches, take nodes whose GPUs are not known"},

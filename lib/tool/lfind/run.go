@@ -45,7 +45,7 @@ func (s *session) runCommand(c *cli.Context) error {
 		return unreachable(f, err)
 	}
 	if answer == nil {
-		return nothing(c, search, r)
+		return search.Nothing(c.Context, r)
 	}
 	if answer, err = s.verified(c, f, search, r, answer); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
@@ -26,6 +27,7 @@ type session struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	command        []string // behind "--" of lfind run
+	slurm          *once    // what the cluster was asked
 }
 
 // set returns the context nearest to the command in which a flag was given, as
@@ -58,11 +60,22 @@ func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
 
 // loadFrom is load, with refresh without the cache.
 func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.Search, error) {
-	w := launcher.World{Refresh: refresh, Warn: func(text string) { s.note(c, "warning: %s", text) }}
+	s.slurm = newOnce(command.System)
+	w := launcher.World{Refresh: refresh, Run: s.slurm, Warn: func(text string) { s.note(c, "warning: %s", text) }}
 	path := text(c, "config")
 	f, err := w.Load(path)
 	if err != nil {
 		return nil, nil, fileError(err)
+	}
+	clusters := listed(values(c, "clusters"))
+	switch {
+	case len(clusters) == 0:
+	case path != "":
+		return nil, nil, usage("--clusters and --config cannot be combined")
+	case slices.Contains(clusters, "all"):
+		return nil, nil, fault.Hint(usage("--clusters: name the clusters"), `"sacctmgr show clusters" lists them`)
+	default:
+		f = launcher.Clusters(clusters)
 	}
 	if boolean(c, "verbose") {
 		for _, p := range f.Warnings {
@@ -77,13 +90,7 @@ func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.
 		return nil, nil, err
 	}
 	search.AllowUnknown, search.Any = boolean(c, "allow-unknown"), boolean(c, "any")
-	for _, tags := range values(c, "tags") {
-		for tag := range strings.SplitSeq(tags, ",") {
-			if tag = strings.TrimSpace(tag); tag != "" {
-				search.Tags = append(search.Tags, tag)
-			}
-		}
-	}
+	search.Tags = listed(values(c, "tags"))
 	switch kind := text(c, "kind"); kind {
 	case "", "slurm", "local":
 		search.Kind = file.Kind(kind)
@@ -94,6 +101,19 @@ func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.
 		s.checkTags(c, f, search.Tags)
 	}
 	return f, search, nil
+}
+
+// listed are the names in lists that are separated by commas.
+func listed(lists []string) []string {
+	var names []string
+	for _, list := range lists {
+		for name := range strings.SplitSeq(list, ",") {
+			if name = strings.TrimSpace(name); name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // checkTags warns of a tag that no launcher has: it is most likely misspelt.
@@ -230,25 +250,6 @@ func isOption(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
 	})
-}
-
-// nothing is the error that no launcher matches.
-func nothing(c *cli.Context, s *launcher.Search, r request.Request) error {
-	hint := s.Misspelt(r)
-	switch n := s.Unknown(); {
-	case hint != "":
-	case n > 0 && !s.AllowUnknown:
-		hint =
-			`for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them; gpus.yaml can describe types of GPUs, and launchers.yaml, with query_slurm, the GPUs without a type of each partition`
-	default:
-		hint = `"lfind explain" shows the reasons`
-		if rows, _, err := s.Explain(c.Context, r); err == nil {
-			if misses := picked(folded(rows), launcher.No); len(misses) > 0 {
-				hint = fmt.Sprintf("nearest miss: %s: %s; %s", misses[0].place(), misses[0].why, hint)
-			}
-		}
-	}
-	return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
 }
 
 // noteUnknown says what is not known of the nodes of an answer.

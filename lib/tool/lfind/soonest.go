@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -74,17 +75,19 @@ func (e *estimate) String() string {
 type forecaster struct {
 	ask     *planner.Asker
 	plan    planner.Planner
-	history *forecast.History
+	history *forecast.History // nil: it was not needed yet
 	user    string
 	err     error // why it cannot
 }
 
-// newForecaster asks a cluster for what a plan needs. Without accounting nothing is
-// learned.
-func newForecaster(ctx context.Context, host, dir string) *forecaster {
+// newForecaster asks a cluster for what a plan needs.
+func newForecaster(ctx context.Context, run command.Runner, host, dir, cluster string) *forecaster {
 	f := &forecaster{ask: planner.New()}
-	f.ask.Client = slurm.Client{Run: launcher.Runner(host, command.System), Dir: dir, Odd: f.ask.Doubts.Add}
-	var runs []forecast.Past
+	f.ask.Client = slurm.Client{Run: launcher.Runner(host, run), Dir: dir, Odd: f.ask.Doubts.Add}
+	if cluster != "" {
+		f.err = errors.New("plans are made of the cluster of this host only")
+		return f
+	}
 	if host != "" {
 		f.err = errors.New("the cluster is on another host, where the user may have another name")
 		return f
@@ -92,48 +95,63 @@ func newForecaster(ctx context.Context, host, dir string) *forecaster {
 	if f.user, f.err = planner.Me(); f.err != nil {
 		return f
 	}
-	load := func(ctx context.Context) error { return f.plan.LoadToReplay(ctx, f.ask) }
-	f.err = planner.Together(ctx, load, func(ctx context.Context) (err error) {
-		runs, _, err = f.ask.Ended(ctx)
-		return err
-	})
-	f.history = forecast.NewHistory(runs)
+	if f.err = f.plan.LoadToReplay(ctx, f.ask); len(f.plan.Jobs) == 0 {
+		f.plan.Shares = []slurm.Share{} // a job competes with nobody
+	}
 	return f
 }
 
-// start replaces what sbatch --test-only says by the planner's own forecast. Never is why
-// the job would wait for ever; down, that a partition starts no jobs, which --test-only leaves out.
-func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate) (never string, down bool, err error) {
+// place plans a job in a partition. What was learned of past jobs is asked for when a job has to wait: without
+// accounting nothing is.
+func (f *forecaster) place(ctx context.Context, a *launcher.Answer, p *slurm.Partition) (planner.Place, error) {
+	known := f.history
+	if known == nil {
+		known = &forecast.History{}
+	}
+	place, err := f.plan.Place(ctx, f.ask, f.user, a.Options, p, a.QOS, known)
+	if err != nil || f.history != nil || place.Start > 0 && place.Start <= f.plan.Now.Unix() || place.Never != "" {
+		return place, err
+	}
+	runs, _, err := f.ask.Ended(ctx)
+	if err != nil {
+		return place, err
+	}
+	f.history = forecast.NewHistory(runs)
+	return f.plan.Place(ctx, f.ask, f.user, a.Options, p, a.QOS, f.history)
+}
+
+// start is the planner's forecast for an answer; nil: nothing is known. Never is why the job would wait for ever; down,
+// that a partition starts no jobs, which --test-only leaves out.
+func (f *forecaster) start(ctx context.Context, a *launcher.Answer) (e *estimate, never string, down bool, err error) {
 	if f.err != nil {
-		return "", false, nil
+		return nil, "", false, nil
 	}
-	partitions := a.Partitions
-	if len(partitions) == 0 {
-		partitions = []string{e.partition}
-	}
-	best := int64(forecast.Forever)
-	for _, name := range partitions {
-		p := f.plan.Partition(name)
-		if p == nil {
+	may := false // it may start in a partition, or that is not known
+	for i := range f.plan.Partitions {
+		p := &f.plan.Partitions[i]
+		if !slices.Contains(a.Partitions, p.Name) && (len(a.Partitions) > 0 || !p.Default) {
 			continue
 		}
-		place, err := f.plan.Place(ctx, f.ask, f.user, a.Options, p, a.QOS, f.history)
+		place, err := f.place(ctx, a, p)
 		if err != nil {
-			return "", false, err
+			return nil, "", false, err
 		}
 		down = down || place.Down
-		if never = place.Never; place.Soonest() < best {
-			best = place.Soonest()
-			e.at, e.now, e.nodes, e.partition, e.by = time.Unix(best, 0), f.plan.Now, place.Nodes, name, byLimits
+		if place.Never != "" {
+			never = place.Never
+		}
+		may = may || place.Never == ""
+		if best := place.Soonest(); best < forecast.Forever && (e == nil || best < e.at.Unix()) {
+			e = &estimate{time.Unix(best, 0), f.plan.Now, place.Nodes, p.Name, byLimits}
 			if place.Expected > 0 {
 				e.nodes, e.by = "", byLearned
 			}
 		}
 	}
-	if best < forecast.Forever {
+	if may {
 		never = ""
 	}
-	return never, down, nil
+	return e, never, down, nil
 }
 
 // before reports that e is sooner than the other, by more than a second. What jobs did before is
@@ -174,71 +192,87 @@ func (s *session) first(
 	type outcome struct {
 		start *estimate
 		err   error
+		asked bool // Slurm has accepted it
 	}
 	outcomes := make([]outcome, len(answers))
-	slots := make(chan struct{}, sideBySide)
-	var wait sync.WaitGroup
+	clusters := map[[3]string]*forecaster{}
 	for i, a := range answers {
 		if err := override(c, &a.Options); err != nil {
 			return nil, nil, false, err
 		}
-		wait.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			outcomes[i].start, outcomes[i].err = testOnly(c.Context, launcher.Hostname(f, a.Launcher.Entry.Connector), a)
-		})
-	}
-	wait.Wait()
-	// Slurm says whether it takes the job, the planner when it starts: --test-only leaves out
-	// backfill, and that jobs end before their limits.
-	clusters := map[[2]string]*forecaster{}
-	for i, a := range answers {
-		if outcomes[i].err != nil || a.Local() {
-			down = down || closed(outcomes[i].err)
+		if a.Local() {
+			now := clock.Now()
+			outcomes[i] = outcome{start: &estimate{at: now, now: now}, asked: true}
 			continue
 		}
-		at := [2]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path}
+		name, _ := a.Options.Get("clusters")
+		at := [3]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path, name}
 		if clusters[at] == nil {
-			if clusters[at] = newForecaster(c.Context, at[0], at[1]); clusters[at].err != nil && boolean(c, "verbose") {
+			if clusters[at] = newForecaster(c.Context, s.slurm, at[0], at[1], name); clusters[at].err != nil && boolean(c, "verbose") {
 				s.note(c, "warning: starts are those of sbatch --test-only: %v", clusters[at].err)
 			}
 			for _, doubt := range clusters[at].ask.Doubts.Warnings() {
 				s.note(c, "warning: %s", doubt)
 			}
 		}
-		never, shut, err := clusters[at].start(c.Context, a, outcomes[i].start)
+		start, never, shut, err := clusters[at].start(c.Context, a)
 		if err != nil {
 			return nil, nil, false, err
 		}
 		down = down || shut
-		if never != "" {
+		if outcomes[i].start = start; never != "" {
 			outcomes[i].err = fault.Errorf(fault.Failed, "partition %s: %s", strings.Join(a.Partitions, ","), never)
 		}
 	}
-	best := -1
-	var refused error
-	for i, o := range outcomes {
-		switch {
-		case o.err != nil:
-			if refused == nil || slurm.Unreachable(o.err) {
-				refused = o.err
-			}
-		case best < 0 || o.start.before(outcomes[best].start):
-			best = i
+	// Slurm says whether it takes the job, the planner when it starts: --test-only leaves out backfill, and that
+	// jobs end before their limits. Where there is no plan, it says both.
+	ask := func(i int) {
+		o := &outcomes[i]
+		var start *estimate
+		start, o.err = testOnly(c.Context, launcher.Hostname(f, answers[i].Launcher.Entry.Connector), answers[i])
+		if o.asked = true; o.start == nil {
+			o.start = start
 		}
 	}
-	if best < 0 {
-		return nil, nil, down, refused
+	slots := make(chan struct{}, sideBySide)
+	var wait sync.WaitGroup
+	for i := range outcomes {
+		if outcomes[i].start == nil && outcomes[i].err == nil {
+			wait.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				ask(i)
+			})
+		}
 	}
-	return answers[best], outcomes[best].start, down, nil
+	wait.Wait()
+	for {
+		best := -1
+		var refused error
+		for i, o := range outcomes {
+			switch {
+			case o.err != nil:
+				down = down || closed(o.err)
+				if refused == nil || slurm.Unreachable(o.err) {
+					refused = o.err
+				}
+			case best < 0 || o.start.before(outcomes[best].start):
+				best = i
+			}
+		}
+		switch {
+		case best < 0:
+			return nil, nil, down, refused
+		case outcomes[best].asked:
+			return answers[best], outcomes[best].start, down, nil
+		}
+		ask(best)
+	}
 }
 
 // testOnly asks when a job with the options of an answer would start.
 func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, error) {
 	now := clock.Now()
-	if a.Local() {
-		return &estimate{at: now, now: now}, nil
-	}
 	args := append([]string{"--test-only"}, a.Options.Args()...)
 	client := slurm.Client{Run: launcher.Runner(host, command.System), Dir: a.Launcher.Entry.Path}
 	var stderr bytes.Buffer

@@ -186,6 +186,7 @@ func TestLikeSbatch(t *testing.T) {
 		"--ntasks-per-node=2": "unknown option --ntasks-per-node|for the option of sbatch, give --sbatch ntasks-per-node=VALUE",
 		"--array=1-10":        "unknown option --array|for many tasks, give --each FILE, or ::: lists before the command, and for its limit --at-most N",
 		"-o out":              "unknown option -o|the output is kept in the task's log: see ponos-log",
+		"--memory=8G":         "unknown option --memory|did you mean --mem?",
 		"--groop=x":           "unknown option --groop|did you mean --group?",
 		"-c 4":                "reading the configuration: open 4: no such file or directory|-c is --config here: as in sbatch, give --cpus-per-task=VALUE",
 		"-a 1-10":             `--after: no task has the id or the name "1-10"|-a is --after here: for many tasks, give --each FILE, or ::: lists before the command, and for its limit --at-most N`,

@@ -92,8 +92,10 @@ func instead(option string) string {
 	if len(strings.TrimRight(name, "0123456789")) == 1 { // -N and -N2
 		name = sbatch.Short(name[0])
 	}
-	o := sbatch.Lookup(name)
+	o, meant := sbatch.Lookup(name), sbatch.Meant(name)
 	switch {
+	case o == nil && meant != "":
+		return fmt.Sprintf("did you mean --%s?", meant)
 	case o == nil:
 		return ""
 	case here[o.Name] != "":

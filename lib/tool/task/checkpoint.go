@@ -55,6 +55,7 @@ func (t *tool) checkpoint(c *cli.Context) error {
 	if err != nil {
 		return fault.Exit(127, err)
 	}
+	defer t.recordNode(ctx)()
 	return t.attend(ctx, c, job, work, wanted)
 }
 

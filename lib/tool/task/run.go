@@ -86,6 +86,7 @@ func (t *tool) run(c *cli.Context) error {
 	if err != nil {
 		return fault.Exit(127, err)
 	}
+	defer t.recordNode(ctx)()
 	err = s.attend(ctx, work)
 	if s.array != "" {
 		_ = os.Remove(s.begun)

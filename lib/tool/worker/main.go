@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/local"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/app"
@@ -55,6 +56,35 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 						end, _, err := (&slurm.Client{}).JobEnd(ctx, job)
 						return end, err
 					})
+				},
+			},
+			{
+				Name: "exec", Usage: "run the command of a task, and keep the record of its starts", ArgsUsage: "DIR",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "task", Usage: "the task's `ID`"},
+					&cli.StringFlag{Name: "job", Usage: "the `JOB` that runs it"},
+					&cli.IntFlag{Name: "restart", Usage: "the job was requeued `N` times"},
+					&cli.IntFlag{Name: "attempt", Usage: "`N` of the job's attempt at the task, from 1"},
+					&cli.IntFlag{Name: "tried", Usage: "there were `N` attempts before"},
+					&cli.StringFlag{Name: "source", Usage: "run in a copy of the directory `SOURCE`"},
+					&cli.StringFlag{Name: "venv", Usage: "with the virtual environment in `DIR`"},
+				},
+				Action: func(c *cli.Context) error {
+					dir, err := directory(c)
+					if err == nil && (c.String("task") == "" || c.String("job") == "" || c.String("source") == "" || c.Int("attempt") < 1) {
+						err = fault.Errorf(fault.Usage, "--task, --job, --source and --attempt are needed")
+					}
+					if err != nil {
+						return err
+					}
+					code, err := record.Exec(record.Task{
+						ID: c.String("task"), Dir: dir, Job: c.String("job"), Restart: c.Int("restart"), Attempt: c.Int("attempt"),
+						Tried: c.Int("tried"), Source: c.String("source"), Venv: c.String("venv"),
+					}, stderr)
+					if err != nil || code == 0 {
+						return err
+					}
+					return fault.Exit(code, nil)
 				},
 			},
 		},

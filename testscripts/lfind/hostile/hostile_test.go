@@ -1,18 +1,14 @@
 package hostile
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -79,64 +75,6 @@ var world = []string{
 	"modify user bob set QOS=normal,short,two DefaultQOS=two",
 	"modify user carol set QOS=normal,short,high DefaultQOS=-1",
 	"modify user alice set MaxTRESPerJob=node=2",
-}
-
-// someone runs commands as a user of the cluster; root has no credential.
-type someone struct {
-	t    *testing.T
-	env  []string
-	dir  string
-	cred *syscall.Credential
-}
-
-func as(t *testing.T, name string) *someone {
-	t.Helper()
-	s := &someone{t: t, env: []string{"PATH=" + os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C", "USER=" + name}}
-	for k, v := range harness.Cluster(t) {
-		s.env = append(s.env, k+"="+v)
-	}
-	dir, err := os.MkdirTemp("/tmp", "lfind-hostile-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	s.dir = dir
-	s.env = append(s.env, "HOME="+dir)
-	if name == "root" {
-		return s
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid, _ := strconv.Atoi(u.Uid)
-	gid, _ := strconv.Atoi(u.Gid)
-	s.cred = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func (s *someone) run(args ...string) (stdout, stderr string, status int) {
-	c := exec.Command(args[0], args[1:]...)
-	c.Env, c.Dir = s.env, s.dir
-	if s.cred != nil {
-		c.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
-	}
-	var out, errs bytes.Buffer
-	c.Stdout, c.Stderr = &out, &errs
-	_ = c.Run()
-	return out.String(), errs.String(), c.ProcessState.ExitCode()
-}
-
-func (s *someone) must(args ...string) string {
-	s.t.Helper()
-	out, errs, status := s.run(args...)
-	if status != 0 {
-		s.t.Fatalf("%v: %s", args, errs)
-	}
-	return out
 }
 
 // asked is a request, and what its answer has to have on each node.
@@ -223,15 +161,15 @@ var forever = []string{"Max", "Min", "Limit", "Config", "Constraint", "Invalid",
 // TestSubmitted submits each answer, as it is and not only with --test-only, and holds that none is refused, none waits
 // for what will not come, and each job gets what was requested. PONOS_CASES is the number of requests of each user.
 func TestSubmitted(t *testing.T) {
-	root := as(t, "root")
+	root := harness.As(t, "root")
 	for _, name := range []string{"cpu", "gpu", "gpu_small", "gpu_csi_a", "gpu_spot"} { // those of all tests
-		root.must("scontrol", "delete", "PartitionName="+name)
+		root.Must("scontrol", "delete", "PartitionName="+name)
 	}
 	for line := range strings.Lines(partitions) {
-		root.must(append([]string{"scontrol", "create"}, strings.Fields("PartitionName="+strings.TrimSpace(line))...)...)
+		root.Must(append([]string{"scontrol", "create"}, strings.Fields("PartitionName="+strings.TrimSpace(line))...)...)
 	}
 	for _, line := range world {
-		root.must(append([]string{"sacctmgr", "-iQ"}, strings.Fields(line)...)...)
+		root.Must(append([]string{"sacctmgr", "-iQ"}, strings.Fields(line)...)...)
 	}
 	cases := 40
 	if n, err := strconv.Atoi(os.Getenv("PONOS_CASES")); err == nil {
@@ -244,14 +182,14 @@ func TestSubmitted(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	type job struct {
 		asked
-		who       *someone
+		who       *harness.Someone
 		id, words string
 	}
 	var jobs []*job
 	nothing := 0
 	for _, name := range []string{"alice", "bob", "carol"} {
-		who := as(t, name)
-		who.must("lfind", "cpu()") // fills the cache
+		who := harness.As(t, name)
+		who.Must("lfind", "cpu()") // fills the cache
 		var lock sync.Mutex
 		var wait sync.WaitGroup
 		slots := make(chan struct{}, 4)
@@ -265,7 +203,7 @@ func TestSubmitted(t *testing.T) {
 				if any {
 					args = append(args, "--any")
 				}
-				words, errs, status := who.run(args...)
+				words, errs, status := who.Run(args...)
 				lock.Lock()
 				defer lock.Unlock()
 				switch status {
@@ -283,9 +221,9 @@ func TestSubmitted(t *testing.T) {
 	refused := 0
 	script := "#!/bin/sh\necho $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES\n"
 	for _, j := range jobs {
-		path := filepath.Join(j.who.dir, "job.sh")
+		path := filepath.Join(j.who.Dir, "job.sh")
 		executable.Write(t, path, script)
-		out, errs, status := j.who.run(append(append([]string{"sbatch", "--parsable", "--output=%j.out"}, strings.Fields(j.words)...), path)...)
+		out, errs, status := j.who.Run(append(append([]string{"sbatch", "--parsable", "--output=%j.out"}, strings.Fields(j.words)...), path)...)
 		if status != 0 {
 			refused++
 			t.Errorf("%s: Slurm refuses %s\n%s", j.spec, j.words, errs)
@@ -295,14 +233,14 @@ func TestSubmitted(t *testing.T) {
 	}
 	deadline := time.Now().Add(harness.Patience)
 	for {
-		queue := root.must("squeue", "-h", "-o", "%i %T %r")
+		queue := root.Must("squeue", "-h", "-o", "%i %T %r")
 		waiting := 0
 		for line := range strings.Lines(queue) {
 			id, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 			if slices.ContainsFunc(forever, func(w string) bool { return strings.Contains(rest, w) }) && !strings.Contains(rest, "PerUser") {
 				i := slices.IndexFunc(jobs, func(j *job) bool { return j.id == id })
 				t.Errorf("%s with %s waits for ever: %s", jobs[i].spec, jobs[i].words, rest)
-				root.must("scancel", id)
+				root.Must("scancel", id)
 			}
 			waiting++
 		}
@@ -319,7 +257,7 @@ func TestSubmitted(t *testing.T) {
 		if j.id == "" {
 			continue
 		}
-		out, err := os.ReadFile(filepath.Join(j.who.dir, j.id+".out"))
+		out, err := os.ReadFile(filepath.Join(j.who.Dir, j.id+".out"))
 		if err != nil || !j.fits(string(out)) {
 			t.Errorf("%s with %s, job %s: landed on %q, %v", j.spec, j.words, j.id, out, err)
 			continue

@@ -128,10 +128,13 @@ func (a Asker) accounting(ctx context.Context, s *Snapshot) (err error) {
 	return a.oneCluster(ctx, s)
 }
 
-// oneCluster removes the accounts of other clusters where slurmdbd serves several.
+// oneCluster removes the accounts of other clusters where slurmdbd serves several. On a cluster that is not that of the
+// host, no account is taken for the default.
 func (a Asker) oneCluster(ctx context.Context, s *Snapshot) error {
 	all := append(slices.Clone(s.Associations), s.Accounts...)
-	if !slices.ContainsFunc(all, func(m slurm.Association) bool { return m.Cluster != all[0].Cluster }) {
+	if a.Slurm.Cluster != "" {
+		s.DefaultAccount = "" // it may be that of another cluster
+	} else if !slices.ContainsFunc(all, func(m slurm.Association) bool { return m.Cluster != all[0].Cluster }) {
 		return nil
 	}
 	config, err := a.Slurm.Config(ctx)

@@ -30,7 +30,7 @@ type Cache struct {
 }
 
 // format changes whenever Snapshot does, so that no version reads the file of another.
-const format = "lfind cluster 4\n"
+const format = "lfind cluster 5\n"
 
 // Get returns the cached snapshot for key if it is recent enough. Otherwise it calls ask and
 // caches the result.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
+	"github.com/ponos-tools/ponos/lib/advise/probe"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -27,6 +28,7 @@ type Snapshot struct {
 	User           string
 	Host           string // where sbatch runs; set only if a partition has AllocNodes
 	Known          admission.Known
+	Facts          map[string]probe.Facts // what nodes were found to have, by node
 	// Note says which answers are missing; empty if none are.
 	Note string
 }

@@ -60,7 +60,7 @@ func TestSameAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			direct := &launcher.Search{Launchers: []*launcher.Launcher{launcher.Direct(gpu.Builtin())}, Ask: func(context.Context, *file.Entry) (*cluster.Snapshot, error) { return s, nil }}
+			direct := &launcher.Search{Launchers: []*launcher.Launcher{launcher.Direct(gpu.Builtin())}, Ask: func(context.Context, *launcher.Launcher) (*cluster.Snapshot, error) { return s, nil }}
 			want, err := direct.Find(t.Context(), asked)
 			if err != nil {
 				t.Fatal(err)

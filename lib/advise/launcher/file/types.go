@@ -66,6 +66,7 @@ type Entry struct {
 	UseHosts      bool
 	UseMemory     bool
 	QuerySlurm    bool
+	Cluster       string // a cluster that Slurm reaches by name, with --clusters of lfind; "": that of the host
 }
 
 // Partition is a partition of a Slurm launcher.

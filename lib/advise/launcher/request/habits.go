@@ -2,8 +2,11 @@ package request
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // habits maps words of sbatch and other tools to a hint about the term to use here.
@@ -11,7 +14,7 @@ var habits = map[string]string{
 	"time": "write duration=4h", "walltime": "write duration=4h", "timelimit": "write duration=4h", "t": "write duration=4h",
 	"mem":    "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
 	"memory": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
-	"ram":    "main memory is written cpu(mem=16G)", "vram": "write cuda(mem=16G)",
+	"ram":    "write cpu(mem=16G)", "vram": "write cuda(mem=16G)",
 	"mem_per_cpu": "write cpu(mem=16G) for the memory of each node",
 	"cpus":        "write cpu(cores=4)", "cores": "write cpu(cores=4)", "ncpus": "write cpu(cores=4)",
 	"cpus_per_task": "write cpu(cores=4)", "c": "write cpu(cores=4)",
@@ -27,13 +30,32 @@ var habits = map[string]string{
 	"spot": "write preemptible=no, or leave it out",
 }
 
-// habit returns the error for such a word.
+// habit returns the error for such a word. A size or a number behind it is put into the hint.
 func (p *parser) habit(start int, word, hint string) error {
 	message := fmt.Sprintf("unknown word %q", word)
+	hint = p.withValue(hint)
 	if Kind(word).known() {
 		message = fmt.Sprintf("unexpected %q", string(p.peek()))
 	}
 	return p.fail(start, message, wantTerm, hint)
+}
+
+// withValue puts the value that stands here, behind an operator, in place of the one of a hint.
+func (p *parser) withValue(hint string) string {
+	rest := strings.TrimLeft(p.text[p.pos:], "<>=: ")
+	value := rest[:len(rest)-len(strings.TrimLeftFunc(rest, isName))]
+	if value == "" || !unicode.IsDigit(rune(value[0])) || value == rest && p.pos == 0 {
+		return hint
+	}
+	if strings.ContainsFunc(value, unicode.IsLetter) {
+		return strings.ReplaceAll(hint, "16G", value)
+	}
+	for _, example := range []string{"cores=4", "tasks=4", "nodes=2", "* 2"} {
+		if isNumber(value) {
+			hint = strings.ReplaceAll(hint, example, strings.TrimRight(example, "24")+value)
+		}
+	}
+	return hint
 }
 
 // typedHint is for sbatch's way to request GPUs: gpu:a100:2.
@@ -56,18 +78,20 @@ func typedHint(kind Kind, rest string) string {
 }
 
 // argumentHint is about a word that stands where the name of an argument is expected.
-func argumentHint(call, word string) string {
+func (p *parser) argumentHint(call, word string) string {
 	gpu := Kind(call).known()
 	_, _, isSize := strings.Cut(strings.ToLower(word), "g")
 	switch {
 	case word == "vram" || word == "ram" || word == "memory":
-		return fmt.Sprintf("write %s(mem=16G)", call)
+		return p.withValue(fmt.Sprintf("write %s(mem=16G)", call))
 	case gpu && (word == "count" || word == "n" || word == "num"):
-		return fmt.Sprintf("write %s() * 2", call)
+		return p.withValue(fmt.Sprintf("write %s() * 2", call))
 	case gpu && (word == "cores" || word == "cpus"):
-		return "write cpu(cores=4)"
+		return p.withValue("write cpu(cores=4)")
 	case word != "" && isNumber(word[:1]) && isSize:
 		return fmt.Sprintf("write %s(mem=%s)", call, word)
+	case isNumber(word) && len(word) < 3 && gpu:
+		return fmt.Sprintf("write %s() * %s for a number of GPUs, %s(mem=%sG) for their memory", call, word, call, word)
 	case word != "" && isNumber(word[:1]) && gpu:
 		return fmt.Sprintf("write %s() * 2 for two GPUs, %s(model=%s) for a model", call, call, word)
 	case word != "" && isNumber(word):
@@ -85,12 +109,25 @@ func (p *parser) next() string {
 
 // sbatchHint is about an option of sbatch in a request.
 func sbatchHint(rest string) string {
-	name, value, _ := strings.Cut(strings.TrimLeft(rest, "-"), "=")
-	name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
-	if devices, ok := strings.CutPrefix(value, "gpu:"); ok && name == "gres" {
+	name, value := rest, ""
+	if i := strings.IndexAny(rest, "= "); i >= 0 {
+		name, value = rest[:i], strings.TrimLeft(rest[i:], "= ")
+	}
+	long := strings.TrimLeft(name, "-")
+	if len(name) == 2 && name[0] == '-' {
+		long = sbatch.Short(name[1])
+	}
+	long = strings.ReplaceAll(strings.ToLower(long), "-", "_")
+	if devices, ok := strings.CutPrefix(value, "gpu:"); ok {
 		return typedHint(AnyGPU, devices)
 	}
-	if hint := habits[name]; hint != "" {
+	if strings.HasPrefix(long, "gpus") && value != "" {
+		return typedHint(AnyGPU, value)
+	}
+	if slices.Contains(terms, long) && value != "" {
+		return fmt.Sprintf("write %s=%s; --set NAME=VALUE sets other options of sbatch", long, value)
+	}
+	if hint := habits[long]; hint != "" {
 		return hint + "; --set NAME=VALUE sets other options of sbatch"
 	}
 	return "options of sbatch are given by --set NAME=VALUE"
@@ -101,22 +138,44 @@ func (p *parser) afterTerm() error {
 	start := p.pos
 	word := strings.ToLower(p.word())
 	p.pos = start
-	switch word {
-	case "and", "or":
-		return p.fail(start, fmt.Sprintf("unexpected %q", word), `"&", "|" or the end`, habits[word])
+	const want = `"&", "|" or the end`
+	hint := ""
+	switch count := strings.TrimPrefix(word, "x"); {
+	case word == "and" || word == "or":
+		hint = habits[word]
+	case slices.Contains(terms, word) || p.peek() == ',' || p.peek() == ';':
+		hint = habits["and"]
+	case isNumber(count) && count != word:
+		hint = "write * " + count
+	default:
+		return p.unexpected(want)
 	}
-	return p.unexpected(`"&", "|" or the end`)
+	found := word
+	if found == "" {
+		found = string(p.peek())
+	}
+	return p.fail(start, fmt.Sprintf("unexpected %q", found), want, hint)
 }
 
 // unknownWord returns the error for a word that starts no term.
 func (p *parser) unknownWord(start int, word string) error {
 	hint := suggest(word, terms)
 	rest := strings.TrimLeftFunc(p.text[start+len(word):], unicode.IsSpace)
-	if count, ok := strings.CutPrefix(rest, ":"); ok {
-		digits := strings.IndexFunc(count+"x", func(r rune) bool { return !unicode.IsDigit(r) })
-		if digits > 0 {
-			hint = fmt.Sprintf("write cuda(model=%s) * %s", word, count[:digits])
+	isModel := strings.ContainsAny(word, "0123456789")
+	count := ""
+	for _, sign := range []string{":", "*", "x"} {
+		if after, ok := strings.CutPrefix(rest, sign); ok {
+			after = strings.TrimSpace(after)
+			count = after[:len(after)-len(strings.TrimLeft(after, "0123456789"))]
 		}
+	}
+	switch {
+	case isModel && count != "":
+		hint = fmt.Sprintf("write cuda(model=%s) * %s", word, count)
+	case isModel:
+		hint = fmt.Sprintf("write cuda(model=%s)", word)
+	case count != "" && hint == "":
+		hint = fmt.Sprintf("write gres(%s) * %s, or cuda(model=%s) * %s", word, count, word, count)
 	}
 	return p.fail(start, fmt.Sprintf("unknown word %q", word), wantTerm, hint)
 }

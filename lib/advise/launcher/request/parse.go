@@ -248,6 +248,9 @@ func (p *parser) gpu(kind Kind) (GPU, error) {
 }
 
 func (p *parser) cpu() (Alternative, error) {
+	if p.peek() == '=' || p.peek() == ':' {
+		return Alternative{}, p.fail(p.pos, fmt.Sprintf("unexpected %q", string(p.peek())), `"("`, p.withValue("write cpu(cores=4)"))
+	}
 	a := Alternative{Cores: 1} // cpu() requests at least one CPU
 	err := p.arguments("cpu", []string{"mem", "cores"}, func(name string) (err error) {
 		if err := p.expect('=', `"="`); err != nil {
@@ -281,13 +284,13 @@ func (p *parser) arguments(call string, names []string, read func(name string) e
 		name := p.word()
 		if name == "" {
 			if word := p.next(); word != "" {
-				return p.fail(start, fmt.Sprintf("unexpected %q", word), want, argumentHint(call, word))
+				return p.fail(start, fmt.Sprintf("unexpected %q", word), want, p.argumentHint(call, word))
 			}
 			return p.unexpected(want)
 		}
 		if !slices.Contains(names, name) {
 			hint := suggest(name, names)
-			if more := argumentHint(call, name); more != "" {
+			if more := p.argumentHint(call, name); more != "" {
 				hint = more
 			}
 			return p.fail(start, fmt.Sprintf("%s() has no %q", call, name), want, hint)
@@ -328,6 +331,9 @@ func (p *parser) duration() (time.Duration, error) {
 		d, err := unit.Duration(clock)
 		if err != nil {
 			return 0, p.fail(start, fmt.Sprintf("invalid duration %q", clock), "DAYS-HH, DAYS-HH:MM:SS, HH:MM:SS or MM:SS", "")
+		}
+		if strings.Count(clock, ":") == 1 && !strings.Contains(clock, "-") {
+			p.warn(start, fmt.Sprintf("%s is minutes and seconds, as in Slurm; %s:00 is hours and minutes", clock, clock))
 		}
 		return d, nil
 	}
@@ -505,6 +511,13 @@ func (p *parser) accept(r rune) bool {
 func (p *parser) expect(r rune, want string) error {
 	if p.accept(r) {
 		return nil
+	}
+	if op := p.span(func(r rune) bool { return strings.ContainsRune("<>=!", r) }); r == '=' && op != "" {
+		hint := "write ="
+		if op[0] == '>' {
+			hint += ": what is requested is a lower bound"
+		}
+		return p.fail(p.pos, fmt.Sprintf("unexpected %q", op), want, hint)
 	}
 	return p.unexpected(want)
 }

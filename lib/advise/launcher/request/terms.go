@@ -25,6 +25,9 @@ func (p *parser) comparison(allowed ...string) (string, error) {
 		hint := ""
 		if op == ">" || op == "<" || op == "==" {
 			hint = fmt.Sprintf("write %s=", strings.TrimRight(op, "="))
+			if value := strings.TrimSpace(p.text[p.pos+len(op):]); value != "" {
+				hint += value[:len(value)-len(strings.TrimLeftFunc(value, isName))]
+			}
 		}
 		return "", p.fail(start, fmt.Sprintf("unexpected %q", op), strings.Join(want, " or "), hint)
 	}
@@ -161,7 +164,13 @@ func (p *parser) amount(word string) (Alternative, error) {
 	if word == "gres" {
 		kind = "gres"
 	}
+	if strings.HasPrefix(p.text[p.pos:], "/gpu") { // as in TRES
+		return Alternative{}, p.fail(p.pos, `unexpected "/gpu"`, `"(" and a name`, p.tresHint(p.text[p.pos+len("/gpu"):]))
+	}
 	if p.peek() == '=' {
+		if devices, ok := strings.CutPrefix(strings.TrimLeft(p.text[p.pos:], "= "), "gpu:"); ok {
+			return Alternative{}, p.fail(p.pos, `unexpected "="`, `"(" and a name`, typedHint(AnyGPU, devices))
+		}
 		return Alternative{}, p.habit(p.pos, word, fmt.Sprintf("write %s(NAME) * N; GPUs are gpu() * N", kind))
 	}
 	if err := p.expect('(', `"(" and a name`); err != nil {
@@ -195,6 +204,15 @@ func (p *parser) amount(word string) (Alternative, error) {
 		return Alternative{GRES: []Amount{x}}, nil
 	}
 	return Alternative{Licenses: []Amount{x}}, nil
+}
+
+// tresHint is for GPUs as TRES have them: [:TYPE]=COUNT.
+func (p *parser) tresHint(rest string) string {
+	kind, count, _ := strings.Cut(strings.TrimPrefix(rest, ":"), "=")
+	if kind == "" {
+		return typedHint(AnyGPU, count)
+	}
+	return typedHint(AnyGPU, kind+":"+count)
 }
 
 // isGRES reports whether a character can be part of the name of a GRES or a license.

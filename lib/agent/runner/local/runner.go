@@ -15,6 +15,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/lock"
@@ -297,14 +298,14 @@ func cancelled(dir, job string) bool {
 // finished fills in the end of a job that has left its exit code. Its script may still be running
 // unless it has closed the journal.
 func finished(ref runner.Ref, job *runner.Job, lives bool) bool {
-	run, err := runner.ReadRun(ref.Dir, ref.Job)
+	run, err := record.ReadRun(ref.Dir, ref.Job)
 	if err != nil || !run.Over() || lives && !run.Closed {
 		return false
 	}
 	code := run.Code
 	job.ExitCode, job.State = code, task.Completed
 	if run.Cut && code == 0 {
-		job.State, job.Reason, job.Cause = task.Error, runner.Interrupted, need.Lost
+		job.State, job.Reason, job.Cause = task.Error, record.Interrupted, need.Lost
 	}
 	if code != 0 {
 		job.State, job.Reason = task.Failed, fmt.Sprintf("exit code %d", code)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -93,7 +94,7 @@ func TestWork(t *testing.T) {
 	m.check(second, "failed 3 exit code 3")
 	m.check(cancelled, "error 0 the job was cancelled")
 	m.check(killed, "failed 137 ended by signal 9")
-	m.check(asked, "error 0 "+runner.Interrupted)
+	m.check(asked, "error 0 "+record.Interrupted)
 	m.work()
 	if order, err := os.ReadFile(filepath.Join(m.tasks, "order")); err != nil || string(order) != "a\nb\nd\n" {
 		t.Errorf("ran %q, %v", order, err)
@@ -124,7 +125,7 @@ func TestTicketOfAKilledWorker(t *testing.T) {
 	m.work()
 	for _, ended := range []bool{true, false} {
 		if !ended {
-			if err := os.Remove(filepath.Join(ref.Dir, runner.Journal(ref.Job, 0))); err != nil {
+			if err := os.Remove(filepath.Join(ref.Dir, record.Journal(ref.Job, 0))); err != nil {
 				t.Fatal(err)
 			}
 		}

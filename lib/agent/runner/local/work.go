@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
@@ -193,12 +194,12 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 	if err != nil {
 		return false, err
 	}
-	record, err := goLive(root, dir, t)
+	live, err := goLive(root, dir, t)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, record.end()) }()
-	if run, err := runner.ReadRun(dir, t.Job); err != nil || run.Over() {
+	defer func() { err = errors.Join(err, live.end()) }()
+	if run, err := record.ReadRun(dir, t.Job); err != nil || run.Over() {
 		return false, err
 	}
 	// A canceller marks the job and then checks the lock: either it sees the lock, or this sees the
@@ -206,7 +207,7 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 	if cancelled(dir, t.Job) {
 		return false, nil
 	}
-	if owner, err := runner.ReadOwner(dir, t.Attempt); err != nil || owner == t.Job {
+	if owner, err := record.ReadOwner(dir, t.Attempt); err != nil || owner == t.Job {
 		return false, err // it has begun before and was killed: it is not run a second time
 	}
 	output, err := runner.OpenOutput(dir)
@@ -219,6 +220,10 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 		own = append(own, "CUDA_VISIBLE_DEVICES="+strings.Join(takes.Taken, ","))
 	}
 	bash, err := command.Path("bash")
+	if err != nil {
+		return false, err
+	}
+	self, err := command.Self("ponos-worker")
 	if err != nil {
 		return false, err
 	}
@@ -235,7 +240,7 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 		},
 		Handle: func(e executor.Event) *executor.Command {
 			if e.Err == nil && e.End == nil {
-				pidErr = record.has(e.PID)
+				pidErr = live.has(e.PID)
 			}
 			if _, known := noted(dir, t.Job); e.End != nil && e.End.ByKernel && !known {
 				excess{Limit: takes.Memory}.note(dir, t.Job, output)
@@ -248,9 +253,10 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 	}
 	end, err := executor.Run(o, &executor.Command{
 		Launch: executor.Launch{
-			Path: bash, Argv: []string{"bash", "--", filepath.Join(dir, "job.sh")}, Dir: dir, Env: append(environ(os.Environ()), own...),
+			Path: bash, Argv: append([]string{"bash", "--", filepath.Join(dir, "job.sh")}, self...), Dir: dir,
+			Env: append(environ(os.Environ()), own...),
 			// The job keeps the locks if this process is killed.
-			Files: []uintptr{null.Fd(), output.Fd(), output.Fd(), record.File().Fd(), slot.File().Fd()}, Outlives: true, CPUs: takes.IDs,
+			Files: []uintptr{null.Fd(), output.Fd(), output.Fd(), live.File().Fd(), slot.File().Fd()}, Outlives: true, CPUs: takes.IDs,
 		},
 		Name: t.Job, Memory: takes.Memory, Script: true,
 		Marks: []string{"PONOS_TASK=" + filepath.Base(dir), "PONOS_JOB=" + t.Job},
@@ -258,9 +264,9 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", bash, err)
 	}
-	if run, readErr := runner.ReadRun(dir, t.Job); readErr == nil && !run.Over() {
+	if run, readErr := record.ReadRun(dir, t.Job); readErr == nil && !run.Over() {
 		// The script was killed before it could record its end.
-		err = runner.WriteRun(dir, t.Job, 0, "cut", end.Code())
+		err = record.WriteRun(dir, t.Job, 0, "cut", end.Code())
 	}
 	return true, errors.Join(pidErr, err)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/task/runner"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 )
 
 // Why a pilot has ended a task.
@@ -45,7 +45,7 @@ func (e End) note(dir, job string) error {
 
 // Owner returns the packed job that owns a task; "" if none does.
 func Owner(dir string, attempt int) (string, error) {
-	owner, err := runner.ReadOwner(dir, attempt)
+	owner, err := record.ReadOwner(dir, attempt)
 	if !IsJob(owner) {
 		return "", err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/executor"
@@ -92,7 +93,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	r.name, r.started = n.Name, make(chan executor.Event, 1)
 	r.command = executor.Command{
 		Launch: executor.Launch{
-			Path: w.bash, Argv: []string{"bash", "--", filepath.Join(r.dir, "job.sh")}, Dir: r.dir, Env: w.environ(r),
+			Path: w.bash, Argv: append([]string{"bash", "--", filepath.Join(r.dir, "job.sh")}, w.self...), Dir: r.dir, Env: w.environ(r),
 			Files: []uintptr{w.null.Fd(), output.Fd(), output.Fd()}, Outlives: true,
 		},
 		Of: r, Name: r.job, Memory: cmp.Or(r.ticket.Mem, executor.Unlimited), Limit: r.ticket.Limit, Script: true,
@@ -149,9 +150,9 @@ func (w *worker) cancelled(name string) bool {
 // noteUsed records what a task has used, if its job script has not been killed: the CPU time of
 // processes for which it has not waited is not known.
 func (w *worker) noteUsed(r *running) {
-	run, err := runner.ReadRun(r.dir, r.job)
+	run, err := record.ReadRun(r.dir, r.job)
 	if err == nil && run.Over() && run.Restart == w.restart {
-		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.how.CPUTime(), Memory: r.how.Peak})
+		err = record.WriteUsed(r.dir, r.job, w.restart, record.Used{CPU: r.how.CPUTime(), Memory: r.how.Peak})
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(w.out, "pilot %s: task %s: what it used: %v\n", w.id, r.ticket.Task, fault.Text(err))
@@ -235,7 +236,7 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 	if later, err := w.superseded(); later || err != nil {
 		return err
 	}
-	run, err := runner.ReadRun(r.dir, r.job)
+	run, err := record.ReadRun(r.dir, r.job)
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 		} else if !run.Cut {
 			run.Code = r.how.Code()
 		}
-		if err := runner.WriteRun(r.dir, r.job, w.restart, word, run.Code); err != nil {
+		if err := record.WriteRun(r.dir, r.job, w.restart, word, run.Code); err != nil {
 			return err
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 const (
@@ -114,7 +114,7 @@ func (d Dir) Prune(class string) error {
 }
 
 // noteRun records how a task has run, if it has ended by itself or at a limit.
-func (w *worker) noteRun(r *running, run runner.Run) {
+func (w *worker) noteRun(r *running, run record.Run) {
 	state := "COMPLETED"
 	switch {
 	case r.end.Why == Timeout:

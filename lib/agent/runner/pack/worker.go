@@ -57,6 +57,7 @@ type worker struct {
 	gpuVariable string // names the GPUs of a task
 	exec        *executor.Executor
 	bash        string
+	self        []string // this program, which runs the commands of tasks
 	null        *os.File
 	recorded    atomic.Int32 // see Ran
 
@@ -158,6 +159,9 @@ func (w *worker) begin() error {
 		Suspended: executor.Suspended,
 	})
 	if w.bash, err = command.Path("bash"); err != nil {
+		return err
+	}
+	if w.self, err = command.Self("ponos-worker"); err != nil {
 		return err
 	}
 	if w.null, err = os.Open(os.DevNull); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
@@ -131,17 +132,19 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 	if t.Limit+pack.Spare > p.Time {
 		return t, p, false
 	}
+	var takes sbatch.Options
 	if a.MemMB > 0 {
 		perCPU := (a.MemMB-1)/a.CPUs + 1 // whole MiB, as in Slurm
 		t.Mem, p.Mem = perCPU*a.CPUs<<20, perCPU*int64(p.CPUs)<<20
-		p.Options = append(p.Options, "--mem="+slurm.FormatMemory(p.Mem))
+		takes = append(takes, sbatch.Option{Name: "mem", Value: slurm.FormatMemory(p.Mem)})
 	}
 	if p.GPUs > 0 {
-		p.Options = append(p.Options, gpu.Times(int64(p.GPUs)).Arg())
+		takes = append(takes, gpu.Times(int64(p.GPUs)))
 	}
+	takes = append(takes, sbatch.Option{Name: "nodes", Value: "1"}, sbatch.Option{Name: "ntasks", Value: "1"},
+		sbatch.Option{Name: "cpus-per-task", Value: strconv.Itoa(p.CPUs)}, sbatch.Option{Name: "time", Value: slurm.FormatDuration(p.Time)})
+	p.Options = append(p.Options, takes.Args()...)
 	p.Grace, p.Tasks = r.stopWait/3, r.packs.Dir.Tasks
-	p.Options = append(p.Options, "--nodes=1", "--ntasks=1",
-		"--cpus-per-task="+strconv.Itoa(p.CPUs), "--time="+slurm.FormatDuration(p.Time))
 	return t, p, true
 }
 
@@ -244,7 +247,7 @@ func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err e
 		return job, false, err
 	}
 	job = runner.Job{Task: s.Task, ID: t.Job(), State: task.Pending, Submitted: t.At, Adopted: true}
-	owner, err := runner.ReadOwner(s.Dir, s.Attempt)
+	owner, err := record.ReadOwner(s.Dir, s.Attempt)
 	if err != nil || owner != "" {
 		job.ID = owner
 		return job, err == nil && pack.IsJob(owner) && !slices.Contains(s.Before, owner), err

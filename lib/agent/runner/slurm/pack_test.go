@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -151,7 +152,7 @@ func TestJudgePacked(t *testing.T) {
 		write("run.7.1.0", strings.ReplaceAll(tt.journal, ";\n", ";\n\n"))
 		write("pack-end.7.1", tt.end)
 		if tt.owner != "" {
-			if err := os.Symlink(tt.owner, filepath.Join(dir, runner.Owner(1))); err != nil {
+			if err := os.Symlink(tt.owner, filepath.Join(dir, record.Owner(1))); err != nil {
 				t.Fatal(err)
 			}
 		}

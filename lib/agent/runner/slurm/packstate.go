@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -68,7 +69,7 @@ func (r *Runner) packedJobs(ctx context.Context, all []evidence, rows []slurm.Jo
 		}
 		seen[id] = true
 		e := evidence{ref: runner.Ref{Task: id, Job: t.Job(), Dir: dir, Submitted: t.At, Attempt: t.Attempt}}
-		owner, err := runner.ReadOwner(dir, t.Attempt)
+		owner, err := record.ReadOwner(dir, t.Attempt)
 		if err != nil || owner != "" && !pack.IsJob(owner) {
 			continue
 		}
@@ -216,7 +217,7 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	}
 	job.State, job.ExitCode = task.Error, e.run.Code
-	job.Had = runner.Had{Nodes: runner.Node(e.ref.Dir, e.ref.Job)}
+	job.Had = runner.Had{Nodes: record.Node(e.ref.Dir, e.ref.Job)}
 	switch end.Why {
 	case pack.Stopped:
 		job.Cancelled, job.Reason = true, "the task was stopped"
@@ -238,7 +239,7 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 func (e evidence) pilotGone(job runner.Job) runner.Job {
 	sub := e
 	sub.packed, sub.instead, sub.ref.Job, sub.owner = nil, "", e.packed.pilot, e.packed.pilot
-	sub.run = runner.Run{Begun: true} // it has no end
+	sub.run = record.Run{Begun: true} // it has no end
 	pilot := sub.judge()
 	if pilot.Unknown || !pilot.State.Final() {
 		job.Unknown, job.Lost, job.Unaccounted, job.Reason = true, true, pilot.Unaccounted, "pilot job "+e.packed.pilot+": "+pilot.Reason
@@ -254,7 +255,7 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 	if job.Cause = need.Lost; pilot.Cause == need.Node {
 		job.Cause = need.Node
 	}
-	job.Had.Nodes = runner.Node(e.ref.Dir, e.ref.Job)
+	job.Had.Nodes = record.Node(e.ref.Dir, e.ref.Job)
 	switch {
 	case e.owner == "" && !e.ref.Lost:
 		job.NotBegun = true

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
@@ -127,7 +128,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	for i := range all {
 		if all[i].queue == nil || len(more[i]) > 0 {
 			// If the owner cannot be read, the recorded job counts.
-			if owner, err := runner.ReadOwner(all[i].ref.Dir, all[i].ref.Attempt); err == nil {
+			if owner, err := record.ReadOwner(all[i].ref.Dir, all[i].ref.Attempt); err == nil {
 				submitted := all[i].ref.Submitted
 				if all[i].choose(more[i], owner); pack.IsJob(all[i].ref.Job) {
 					all[i].ref.Submitted = submitted
@@ -276,8 +277,8 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 // readJournal reads what the job script has recorded. What cannot be read is unknown; it does not
 // mean that the job has not begun.
 func (e *evidence) readJournal() {
-	run, err := runner.ReadRun(e.ref.Dir, e.ref.Job)
-	owner, ownerErr := runner.ReadOwner(e.ref.Dir, e.ref.Attempt)
+	run, err := record.ReadRun(e.ref.Dir, e.ref.Job)
+	owner, ownerErr := record.ReadOwner(e.ref.Dir, e.ref.Attempt)
 	if err != nil || ownerErr != nil {
 		return
 	}

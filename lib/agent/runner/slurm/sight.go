@@ -3,6 +3,7 @@ package slurm
 import (
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -18,7 +19,7 @@ type Sight struct {
 	// Siblings says that squeue and accounting show other elements of the job's array.
 	Siblings bool
 	Owner    string                      // the job that owns the task; "" if none does
-	Run      func(job string) runner.Run // the journal of a job
+	Run      func(job string) record.Run // the journal of a job
 	Now      time.Time
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
@@ -68,7 +69,7 @@ type evidence struct {
 	siblings     bool // squeue and accounting show other elements of the job's array
 	// What the job script has recorded, if journal says that it was read.
 	journal bool
-	run     runner.Run
+	run     record.Run
 	owner   string   // the job that runs the task; "" if none does
 	spare   []string // other pending jobs of the task, which are not needed
 	instead string   // the recorded job, if another one counts
@@ -193,7 +194,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	done := ended(job, slurmState, failure, by)
 	switch {
 	case done.State == task.Completed && e.interrupted():
-		done.State, done.Reason, done.Cause = task.Error, runner.Interrupted, need.Lost
+		done.State, done.Reason, done.Cause = task.Error, record.Interrupted, need.Lost
 	// A controller that was killed may have the job in its queue again, whatever accounting says, and
 	// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
 	// the controller has saved it when it is shown again after some time.

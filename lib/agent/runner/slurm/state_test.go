@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -20,7 +21,7 @@ func TestJudge(t *testing.T) {
 	}
 	// The same by the clock, which jumped between two looks.
 	jumped := runner.Ref{Task: "a", Job: "7", Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 2}}
-	run := func(r runner.Run) evidence { return evidence{journal: true, run: r, owner: "7"} }
+	run := func(r record.Run) evidence { return evidence{journal: true, run: r, owner: "7"} }
 	with := func(e evidence, ref runner.Ref, q *slurm.Job, a *slurm.Record) evidence {
 		e.ref, e.queue, e.account = ref, q, a
 		return e
@@ -48,24 +49,24 @@ func TestJudge(t *testing.T) {
 		{"preempted and requeued", evidence{queue: queue("REQUEUED")}, task.Pending, 0, false, ""},
 		{"held after a launch failure", evidence{queue: queue("SPECIAL_EXIT")}, task.Pending, 0, false, ""},
 		{"runs", evidence{queue: queue("RUNNING")}, task.Running, 0, false, ""},
-		{"runs, and its command has ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), ago(5*time.Minute), queue("RUNNING"), nil), "", 0, true, "its command has ended, and Slurm shows the job as running"},
-		{"runs, and its command has long ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), ago(11*time.Minute), queue("RUNNING"), nil), task.Failed, 3, false, "exit code 3"},
-		{"runs again, and its command was asked to end before", with(run(runner.Run{Begun: true, Cut: true, Code: 143}), ago(11*time.Minute), queue("RUNNING"), nil), task.Running, 0, false, ""},
+		{"runs, and its command has ended", with(run(record.Run{Begun: true, Ended: true, Code: 3}), ago(5*time.Minute), queue("RUNNING"), nil), "", 0, true, "its command has ended, and Slurm shows the job as running"},
+		{"runs, and its command has long ended", with(run(record.Run{Begun: true, Ended: true, Code: 3}), ago(11*time.Minute), queue("RUNNING"), nil), task.Failed, 3, false, "exit code 3"},
+		{"runs again, and its command was asked to end before", with(run(record.Run{Begun: true, Cut: true, Code: 143}), ago(11*time.Minute), queue("RUNNING"), nil), task.Running, 0, false, ""},
 		{"ends", evidence{queue: queue("COMPLETING")}, task.Running, 0, false, ""},
 		{"suspended after its start", evidence{queue: queue("SUSPENDED")}, task.Running, 0, false, ""},
 		{"suspended before its start", evidence{queue: &slurm.Job{State: "SUSPENDED"}}, task.Pending, 0, false, ""},
 		{"accounting behind squeue", evidence{queue: queue("RUNNING"), account: account("COMPLETED", code(0))}, task.Running, 0, false, ""},
 		{"completed", evidence{account: account("COMPLETED", code(0), code(0))}, task.Completed, 0, false, ""},
 		{"completed, by squeue alone", evidence{queue: queue("COMPLETED")}, task.Completed, 0, false, ""},
-		{"completed, after it was asked to end", with(run(runner.Run{Begun: true, Cut: true, Closed: true}), runner.Ref{}, nil, account("COMPLETED", code(0))), task.Error, 0, false, runner.Interrupted},
-		{"completed, and its start before was asked to end", with(run(runner.Run{Begun: true, Cut: true, Closed: true}), runner.Ref{}, &slurm.Job{State: "COMPLETED", Restarts: 1}, nil), task.Completed, 0, false, ""},
+		{"completed, after it was asked to end", with(run(record.Run{Begun: true, Cut: true, Closed: true}), runner.Ref{}, nil, account("COMPLETED", code(0))), task.Error, 0, false, record.Interrupted},
+		{"completed, and its start before was asked to end", with(run(record.Run{Begun: true, Cut: true, Closed: true}), runner.Ref{}, &slurm.Job{State: "COMPLETED", Restarts: 1}, nil), task.Completed, 0, false, ""},
 		{"a step failed, the script did not", evidence{account: account("COMPLETED", code(0), code(0), code(2), code(3))}, task.Failed, 2, false, "exit code 2"},
 		{"a step failed, by squeue alone", evidence{queue: &slurm.Job{State: "COMPLETED", Derived: code(5)}}, task.Failed, 5, false, "exit code 5"},
 		{"failed, the script's code first", evidence{account: account("FAILED", code(3), code(9))}, task.Failed, 3, false, "exit code 3"},
 		{"killed by a signal", evidence{account: account("FAILED", slurm.Exit{Signal: 9})}, task.Failed, 137, false, "ended by signal 9"},
-		{"failed without a code, but the journal", with(run(runner.Run{Begun: true, Ended: true, Code: 39}), runner.Ref{}, nil, account("FAILED", code(0))), task.Failed, 39, false, "exit code 39"},
-		{"killed with its script", with(run(runner.Run{Begun: true}), ago(5*time.Minute), nil, account("FAILED", slurm.Exit{Signal: 9})), task.Error, 137, false, "the job was killed while its command ran"},
-		{"its command killed by a signal", with(run(runner.Run{Begun: true, Cut: true, Code: 137}), ago(5*time.Minute), nil, account("FAILED", code(137))), task.Failed, 137, false, "exit code 137"},
+		{"failed without a code, but the journal", with(run(record.Run{Begun: true, Ended: true, Code: 39}), runner.Ref{}, nil, account("FAILED", code(0))), task.Failed, 39, false, "exit code 39"},
+		{"killed with its script", with(run(record.Run{Begun: true}), ago(5*time.Minute), nil, account("FAILED", slurm.Exit{Signal: 9})), task.Error, 137, false, "the job was killed while its command ran"},
+		{"its command killed by a signal", with(run(record.Run{Begun: true, Cut: true, Code: 137}), ago(5*time.Minute), nil, account("FAILED", code(137))), task.Failed, 137, false, "exit code 137"},
 		{"not begun, with a code", evidence{ref: ago(5 * time.Minute), account: account("FAILED", slurm.Exit{Code: 1, Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"not begun", evidence{ref: ago(5 * time.Minute), account: account("FAILED", slurm.Exit{Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"failed without a code", evidence{queue: queue("FAILED")}, task.Failed, 1, false, "Slurm says that the job failed"},
@@ -78,35 +79,35 @@ func TestJudge(t *testing.T) {
 		{"cancelled", evidence{account: &slurm.Record{State: "CANCELLED", By: "1000"}}, task.Error, 0, false, "the job was cancelled, and not by this agent (by user 1000)"},
 		{"a state of a later Slurm", evidence{queue: queue("TELEPORTING")}, "", 0, true, `squeue shows the unknown state "TELEPORTING"`},
 		{"just vanished", evidence{ref: ago(0)}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
-		{"accounting lags", with(run(runner.Run{Begun: true, Ended: true}), ago(time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
-		{"no accounting, but the journal", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Ended: true, Closed: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
-		{"accounting is late, but the journal", with(run(runner.Run{Begun: true, Ended: true}), ago(3*time.Minute), nil, nil), task.Completed, 0, false, ""},
+		{"accounting lags", with(run(record.Run{Begun: true, Ended: true}), ago(time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"no accounting, but the journal", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: record.Run{Begun: true, Ended: true, Closed: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
+		{"accounting is late, but the journal", with(run(record.Run{Begun: true, Ended: true}), ago(3*time.Minute), nil, nil), task.Completed, 0, false, ""},
 		// One short listing while a preempted job waits to be begun again.
-		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
-		{"killed, and gone for good", evidence{ref: ago(11 * time.Minute), journal: true, owner: "7", run: runner.ParseRun([]byte("begun n1 7 9;\n\nexited 137;\n"))}, task.Error, 0, false, "the job was killed while its command ran, and is gone from Slurm"},
-		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}}, task.Error, 0, false, "the command ended with exit code 143 after the job was asked to end, and the job is gone from Slurm"},
-		{"gone", with(run(runner.Run{Begun: true}), ago(11*time.Minute), nil, nil), task.Error, 0, false, "the job is gone without a trace"},
-		{"gone, and accounting shows it as running", with(run(runner.Run{Begun: true}), ago(50*time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
-		{"gone for an hour, and accounting shows it as running", with(run(runner.Run{Begun: true}), ago(61*time.Minute), nil, account("RUNNING", code(0))), task.Error, 0, false, "the job is gone without a trace"},
-		{"gone by a jump of the clock", with(run(runner.Run{Begun: true}), jumped, nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: record.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"killed, and gone for good", evidence{ref: ago(11 * time.Minute), journal: true, owner: "7", run: record.ParseRun([]byte("begun n1 7 9;\n\nexited 137;\n"))}, task.Error, 0, false, "the job was killed while its command ran, and is gone from Slurm"},
+		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: record.Run{Begun: true, Cut: true, Closed: true, Code: 143}}, task.Error, 0, false, "the command ended with exit code 143 after the job was asked to end, and the job is gone from Slurm"},
+		{"gone", with(run(record.Run{Begun: true}), ago(11*time.Minute), nil, nil), task.Error, 0, false, "the job is gone without a trace"},
+		{"gone, and accounting shows it as running", with(run(record.Run{Begun: true}), ago(50*time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"gone for an hour, and accounting shows it as running", with(run(record.Run{Begun: true}), ago(61*time.Minute), nil, account("RUNNING", code(0))), task.Error, 0, false, "the job is gone without a trace"},
+		{"gone by a jump of the clock", with(run(record.Run{Begun: true}), jumped, nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"gone, and so is its directory", evidence{ref: ago(11 * time.Minute)}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"forgotten before it began", evidence{ref: ago(11 * time.Minute), journal: true}, task.Error, 0, false, "Slurm has forgotten the job before it began"},
 		{"perhaps forgotten before it began", evidence{ref: ago(5 * time.Minute), journal: true}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
-		{"the node failed after the command had ended", with(run(runner.Run{Begun: true, Ended: true}), runner.Ref{}, nil, account("NODE_FAIL", code(0))), task.Completed, 0, false, ""},
-		{"preempted after the command had ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), ago(3*time.Minute), nil, account("PREEMPTED", code(0))), task.Failed, 3, false, "exit code 3"},
-		{"begun again in vain after the command had ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), runner.Ref{}, nil, account("FAILED", slurm.Exit{Signal: 53})), task.Failed, 3, false, "exit code 3"},
-		{"accounting is that of an earlier start, which failed", with(run(runner.Run{Restart: 1, Begun: true, Ended: true, Closed: true}), runner.Ref{}, nil, account("FAILED", code(1))), task.Completed, 0, false, ""},
-		{"accounting is cut: it lacks the exit codes", with(run(runner.Run{Begun: true, Ended: true, Closed: true}), runner.Ref{}, nil, account("FAILED", code(0))), task.Completed, 0, false, ""},
-		{"accounting is that of an earlier start, which found another owner", with(run(runner.Run{Restart: 1, Begun: true, Ended: true, Closed: true, Code: 3}), runner.Ref{}, nil, account("COMPLETED", code(0))), task.Failed, 3, false, "exit code 3"},
-		{"the node failed while the command ran", with(run(runner.Run{Begun: true}), ago(5*time.Minute), nil, account("NODE_FAIL", code(0))), task.Error, 0, false, "a node of the job failed"},
+		{"the node failed after the command had ended", with(run(record.Run{Begun: true, Ended: true}), runner.Ref{}, nil, account("NODE_FAIL", code(0))), task.Completed, 0, false, ""},
+		{"preempted after the command had ended", with(run(record.Run{Begun: true, Ended: true, Code: 3}), ago(3*time.Minute), nil, account("PREEMPTED", code(0))), task.Failed, 3, false, "exit code 3"},
+		{"begun again in vain after the command had ended", with(run(record.Run{Begun: true, Ended: true, Code: 3}), runner.Ref{}, nil, account("FAILED", slurm.Exit{Signal: 53})), task.Failed, 3, false, "exit code 3"},
+		{"accounting is that of an earlier start, which failed", with(run(record.Run{Restart: 1, Begun: true, Ended: true, Closed: true}), runner.Ref{}, nil, account("FAILED", code(1))), task.Completed, 0, false, ""},
+		{"accounting is cut: it lacks the exit codes", with(run(record.Run{Begun: true, Ended: true, Closed: true}), runner.Ref{}, nil, account("FAILED", code(0))), task.Completed, 0, false, ""},
+		{"accounting is that of an earlier start, which found another owner", with(run(record.Run{Restart: 1, Begun: true, Ended: true, Closed: true, Code: 3}), runner.Ref{}, nil, account("COMPLETED", code(0))), task.Failed, 3, false, "exit code 3"},
+		{"the node failed while the command ran", with(run(record.Run{Begun: true}), ago(5*time.Minute), nil, account("NODE_FAIL", code(0))), task.Error, 0, false, "a node of the job failed"},
 		{"failed, and nothing is seen of its beginning yet", evidence{journal: true, queue: queue("FAILED")}, "", 0, true, "the job has ended, and there is no sign that it began"},
 		{"failed before it began", evidence{ref: ago(5 * time.Minute), journal: true, account: account("FAILED", code(1))}, task.Error, 1, false, "the job has ended before it began the command: exit code 1"},
 		// A listing that was empty once, while a job waits to be begun again, or shortly after.
-		{"accounting shows the start before the last one", with(run(runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}), runner.Ref{}, nil, account("FAILED", code(143))), "", 0, true, "accounting shows the job as FAILED, and squeue does not show it"},
-		{"its node failed, and it may be begun again", with(run(runner.Run{Begun: true}), ago(2*time.Minute), nil, account("NODE_FAIL", code(0))), "", 0, true, "accounting shows the job as NODE_FAIL, and squeue does not show it"},
-		{"squeue shows a later start than accounting", with(run(runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}), ago(0), &slurm.Job{ID: 7, State: "FAILED", Exit: slurm.Exit{Signal: 53}, Start: 200}, &slurm.Record{State: "FAILED", Batch: code(143), End: 150}), "", 0, true, "the job could not begin"},
-		{"gone, and accounting has shown it once", with(run(runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}), func() runner.Ref { r := ago(11 * time.Minute); r.Unaccounted = ago(2 * time.Minute).Missing; return r }(), nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
-		{"gone, and accounting does not answer", with(evidence{journal: true, owner: "7", unanswered: true, run: runner.Run{Begun: true}}, ago(11*time.Minute), nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"accounting shows the start before the last one", with(run(record.Run{Begun: true, Cut: true, Closed: true, Code: 143}), runner.Ref{}, nil, account("FAILED", code(143))), "", 0, true, "accounting shows the job as FAILED, and squeue does not show it"},
+		{"its node failed, and it may be begun again", with(run(record.Run{Begun: true}), ago(2*time.Minute), nil, account("NODE_FAIL", code(0))), "", 0, true, "accounting shows the job as NODE_FAIL, and squeue does not show it"},
+		{"squeue shows a later start than accounting", with(run(record.Run{Begun: true, Cut: true, Closed: true, Code: 143}), ago(0), &slurm.Job{ID: 7, State: "FAILED", Exit: slurm.Exit{Signal: 53}, Start: 200}, &slurm.Record{State: "FAILED", Batch: code(143), End: 150}), "", 0, true, "the job could not begin"},
+		{"gone, and accounting has shown it once", with(run(record.Run{Begun: true, Cut: true, Closed: true, Code: 143}), func() runner.Ref { r := ago(11 * time.Minute); r.Unaccounted = ago(2 * time.Minute).Missing; return r }(), nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"gone, and accounting does not answer", with(evidence{journal: true, owner: "7", unanswered: true, run: record.Run{Begun: true}}, ago(11*time.Minute), nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"odd squeue, accounting says it runs", evidence{ref: ago(11 * time.Minute), account: account("RUNNING", code(0))}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 	} {
 		tt.e.now = now
@@ -124,7 +125,7 @@ func TestJudge(t *testing.T) {
 // one that Slurm would have run again. A slurmctld that was killed may have that job back in
 // its queue, and run it, whatever accounting says: one look without it is not enough.
 func TestBegunAgainInVain(t *testing.T) {
-	for _, r := range []runner.Run{{Begun: true}, {Begun: true, Cut: true, Code: 143}} {
+	for _, r := range []record.Run{{Begun: true}, {Begun: true, Cut: true, Code: 143}} {
 		e := evidence{journal: true, owner: "7", ref: runner.Ref{Job: "7"}, run: r, account: &slurm.Record{ID: "7", State: "FAILED", Batch: slurm.Exit{Signal: 53}}, now: now}
 		if job := e.judge(); job.NotBegun || !job.Unknown || !job.Lost {
 			t.Errorf("%+v, for the first time: %+v", r, job)

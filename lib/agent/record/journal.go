@@ -1,4 +1,4 @@
-package runner
+package record
 
 import (
 	"errors"
@@ -83,21 +83,28 @@ func Journal(job string, restart int) string { return fmt.Sprintf("run.%s.%d", j
 // WriteRun adds a line to a journal for a job script that was killed before it could: word is "ended"
 // or "cut".
 func WriteRun(dir, job string, restart int, word string, code int) error {
-	return writeLine(dir, job, restart, fmt.Sprintf("%s %d", word, code))
+	return addTo(filepath.Join(dir, Journal(job, restart)), fmt.Sprintf("%s %d", word, code))
 }
 
 // WriteUsed adds the resource use of a start to its journal.
 func WriteUsed(dir, job string, restart int, u Used) error {
-	return writeLine(dir, job, restart, fmt.Sprintf("used %d %d", u.CPU.Microseconds(), u.Memory))
+	return addTo(filepath.Join(dir, Journal(job, restart)), fmt.Sprintf("used %d %d", u.CPU.Microseconds(), u.Memory))
 }
 
-func writeLine(dir, job string, restart int, line string) error {
-	f, err := os.OpenFile(filepath.Join(dir, Journal(job, restart)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+// addTo adds a line to a file, and makes that.
+func addTo(path, line string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "\n%s;\n", line)
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(add(f, line), f.Close())
+}
+
+// add adds a line to a journal, and brings it to the disk. What an earlier try has left of it stays a line of
+// its own.
+func add(f *os.File, line string) error {
+	_, err := fmt.Fprintf(f, "\n%s;\n", line)
+	return errors.Join(err, f.Sync())
 }
 
 // ParseRun reads a journal: lines "begun HOST PID START;", "exited CODE;", and right after that
@@ -137,6 +144,23 @@ func ParseRun(b []byte) Run {
 	return r
 }
 
+// parseBegun returns who has begun in a journal.
+func parseBegun(b []byte, restart int) (all []Begun) {
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(strings.TrimSuffix(line, ";\n"))
+		if len(f) < 2 || f[0] != "begun" {
+			continue
+		}
+		begun := Begun{Restart: restart, Host: f[1]}
+		if len(f) == 4 { // not one that a full disk has cut off: its command has not begun
+			begun.PID, _ = strconv.Atoi(f[2])
+			begun.Started, _ = strconv.ParseUint(f[3], 10, 64)
+		}
+		all = append(all, begun)
+	}
+	return all
+}
+
 // parseUsed parses microseconds and bytes; an invalid number is not known.
 func parseUsed(text string) (u Used) {
 	cpu, memory, _ := strings.Cut(text, " ")
@@ -153,11 +177,16 @@ func parseUsed(text string) (u Used) {
 // the last one. It is the zero value if no start has written anything. A missing directory is an
 // error.
 func ReadRun(dir, job string) (Run, error) {
+	run, _, err := read(dir, job)
+	return run, err
+}
+
+// read is ReadRun, and returns who has begun.
+func read(dir, job string) (last Run, begun []Begun, err error) {
 	names, err := os.ReadDir(dir)
 	if err != nil {
-		return Run{}, err
+		return Run{}, nil, err
 	}
-	var last Run
 	for _, e := range names {
 		text, ok := strings.CutPrefix(e.Name(), "run."+job+".")
 		restart, err := strconv.Atoi(text)
@@ -166,7 +195,7 @@ func ReadRun(dir, job string) (Run, error) {
 		}
 		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return Run{}, err
+			return Run{}, nil, err
 		}
 		r := ParseRun(b)
 		r.Restart = restart
@@ -174,25 +203,19 @@ func ReadRun(dir, job string) (Run, error) {
 		case r.Ended == last.Ended && (restart > last.Restart || !last.Begun), r.Ended && !last.Ended:
 			last = r
 		}
+		begun = append(begun, parseBegun(b, restart)...)
 	}
-	return last, nil
+	return last, begun, nil
 }
 
 // Node returns the node on which the last start of the job began, by its journals; "" if that is
 // unknown.
 func Node(dir, job string) string {
-	run, err := ReadRun(dir, job)
-	if err != nil || !run.Begun {
-		return ""
-	}
-	b, err := os.ReadFile(filepath.Join(dir, Journal(job, run.Restart)))
-	if err != nil {
-		return ""
-	}
+	run, begun, _ := read(dir, job)
 	name := ""
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "begun" {
-			name = f[1]
+	for _, b := range begun {
+		if b.Restart == run.Restart {
+			name = b.Host
 		}
 	}
 	return name

@@ -1,0 +1,270 @@
+package record
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/needs"
+)
+
+// TestMain is Exec where a test asks for that.
+func TestMain(m *testing.M) {
+	dir := os.Getenv("RECORD_DIR")
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	restart, _ := strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
+	code, err := Exec(Task{
+		ID: "a", Dir: dir, Job: os.Getenv("SLURM_JOB_ID"), Restart: restart, Attempt: 1, Source: os.Getenv("RECORD_SOURCE"),
+	}, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// place is the directory of a task, whose jobs are started by hand.
+type place struct {
+	t      *testing.T
+	dir    string
+	source string
+	counts string // a file to which the command adds a line
+}
+
+func newPlace(t *testing.T, command ...string) *place {
+	t.Helper()
+	p := &place{t, t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "runs")}
+	p.fill(command...)
+	return p
+}
+
+// fill writes the files of the task.
+func (p *place) fill(command ...string) {
+	p.t.Helper()
+	p.write("env", "DIR="+p.dir+"\x00RUNS="+p.counts+"\x00PONOS_TASK=a\x00")
+	p.write("command", strings.Join(command, "\x00")+"\x00")
+}
+
+func (p *place) write(name, text string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *place) begin(job string, restart int, out *strings.Builder) *exec.Cmd {
+	p.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), "RECORD_DIR="+p.dir, "RECORD_SOURCE="+p.source, "SLURM_JOB_ID="+job, fmt.Sprintf("SLURM_RESTART_COUNT=%d", restart))
+	c.Stdout, c.Stderr = out, out
+	if err := c.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	return c
+}
+
+// run runs a job, and returns its exit code, or -1 if it was killed, and what it has printed.
+func (p *place) run(job string, restart int) (int, string) {
+	p.t.Helper()
+	var out strings.Builder
+	c := p.begin(job, restart, &out)
+	_ = c.Wait()
+	return c.ProcessState.ExitCode(), out.String()
+}
+
+func (p *place) runs() int {
+	b, _ := os.ReadFile(p.counts)
+	return strings.Count(string(b), "\n")
+}
+
+func (p *place) journal(job string) Run {
+	p.t.Helper()
+	r, err := ReadRun(p.dir, job)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r
+}
+
+// await waits until a start of a job has begun the command.
+func (p *place) await(runs int) {
+	p.t.Helper()
+	for deadline := time.Now().Add(time.Minute); p.runs() < runs; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatal("the command has not begun")
+		}
+	}
+}
+
+const count = `echo run >>"$RUNS"; `
+
+// What a job runs, what it answers, and what it leaves in its journal.
+func TestExec(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		command []string
+		before  func(p *place)
+		code    int
+		runs    int
+		out     string
+		want    Run
+	}{
+		"fails":          {command: []string{"sh", "-c", count + "exit 7"}, code: 7, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 7}},
+		"succeeds":       {command: []string{"sh", "-c", count + `[ "$PONOS_JOB" = 5 ] && [ "$PWD" = "$DIR/work" ]`}, runs: 1, want: Run{Begun: true, Ended: true, Closed: true}},
+		"is owned":       {command: []string{"sh", "-c", count}, before: func(p *place) { _ = os.Symlink("4", filepath.Join(p.dir, Owner(1))) }, out: "job 5: the task is run by job 4\n"},
+		"is not found":   {command: []string{"no-such-program"}, code: 127, out: "job 5: no-such-program: not found\n", want: Run{Begun: true, Ended: true, Closed: true, Code: 127}},
+		"is a directory": {command: []string{"/"}, code: 126, out: "job 5: /: permission denied\n", want: Run{Begun: true, Ended: true, Closed: true, Code: 126}},
+		"is killed":      {command: []string{"sh", "-c", count + "kill -KILL $$"}, code: 137, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 137}},
+		"is asked to end, and succeeds": {
+			command: []string{"sh", "-c", "trap '' TERM; " + count + "kill -TERM $PPID"}, runs: 1, want: Run{Begun: true, Cut: true, Closed: true},
+		},
+		"is asked to end, and fails": {
+			command: []string{"sh", "-c", count + "kill -TERM $PPID; exit 3"}, code: 3, runs: 1, want: Run{Begun: true, Cut: true, Closed: true, Code: 3},
+		},
+		"signals its job": {
+			command: []string{"sh", "-c", count + "for s in INT HUP QUIT USR1 USR2 ALRM; do kill -$s $PPID; done"}, runs: 1, want: Run{Begun: true, Ended: true, Closed: true},
+		},
+		"removes its directory": {
+			command: []string{"sh", "-c", count + `rm -rf "$DIR"; exit 7`}, code: 7, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 7},
+		},
+		"removes its record": {
+			command: []string{"sh", "-c", count + `rm "$DIR"/run.* "$DIR"/owner.*`}, runs: 1, want: Run{Begun: true, Ended: true, Closed: true},
+		},
+		"has an interpreter no more": {
+			command: []string{"./script"}, before: func(p *place) { _ = os.WriteFile(filepath.Join(p.source, "script"), []byte(count+"exit 4\n"), 0o700) },
+			code: 4, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 4},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, tt.command...)
+			if tt.before != nil {
+				tt.before(p)
+			}
+			code, out := p.run("5", 0)
+			if code != tt.code || p.runs() != tt.runs || out != tt.out {
+				t.Errorf("exit %d, %d runs, %q", code, p.runs(), out)
+			}
+			if got := p.journal("5"); got != tt.want {
+				t.Errorf("journal %+v; want %+v", got, tt.want)
+			}
+			if owner, err := os.Readlink(filepath.Join(p.dir, Owner(1))); owner == "" {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A job is begun once more: what has ended is not run again, what was cut short is, and what still runs is waited for.
+func TestExecAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sh", "-c", count+`if [ "$SLURM_RESTART_COUNT" = 0 ]; then kill -TERM $PPID; exit 143; fi; echo more >>kept; exit 6`)
+	for _, want := range []struct{ restart, code, runs int }{{0, 143, 1}, {1, 6, 2}, {1, 6, 2}, {5, 6, 2}} {
+		if code, out := p.run("5", want.restart); code != want.code || p.runs() != want.runs {
+			t.Errorf("restart %d: exit %d, %d runs, %q", want.restart, code, p.runs(), out)
+		}
+	}
+	if got, want := p.journal("5"), (Run{Restart: 1, Begun: true, Ended: true, Closed: true, Code: 6}); got != want {
+		t.Errorf("journal %+v; want %+v", got, want)
+	}
+
+	for _, restart := range []int{0, 1} { // of the start that finds another one
+		q := newPlace(t, "sh", "-c", count+`while ! [ -e "$DIR/go" ]; do sleep 0.02; done; exit 7`)
+		var first, second strings.Builder
+		a := q.begin("5", 0, &first)
+		q.await(1)
+		b := q.begin("5", restart, &second)
+		time.Sleep(200 * time.Millisecond) // it would have run the command by now
+		q.write("go", "")
+		_, _ = a.Process.Wait()
+		if state, _ := b.Process.Wait(); state.ExitCode() != 7 || q.runs() != 1 {
+			t.Errorf("restart %d: exit %d, %d runs, %q", restart, state.ExitCode(), q.runs(), second.String())
+		}
+	}
+}
+
+// A command does not outlive the program that would record its end; nothing says then how it has ended.
+func TestExecIsKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sh", "-c", `echo $$ >"$DIR/pid"; `+count+`exec sleep 600`)
+	var out strings.Builder
+	c := p.begin("5", 0, &out)
+	p.await(1)
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	b, _ := os.ReadFile(filepath.Join(p.dir, "pid"))
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); syscall.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the command is alive")
+		}
+		if state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); strings.Contains(string(state), ") Z ") {
+			break // nobody waits for it here
+		}
+	}
+	if got, want := p.journal("5"), (Run{Begun: true}); got != want {
+		t.Errorf("journal %+v; want %+v", got, want)
+	}
+}
+
+// The directory is moved away while the command runs: the journal goes with it.
+func TestExecWhileTheDirectoryIsAway(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sh", "-c", count+`mv "$DIR" "$DIR.away"; exit 7`)
+	if code, out := p.run("5", 0); code != 7 {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	p.dir += ".away"
+	if got, want := p.journal("5"), (Run{Begun: true, Ended: true, Closed: true, Code: 7}); got != want {
+		t.Errorf("journal %+v; want %+v", got, want)
+	}
+}
+
+// A full disk keeps a job from beginning its command, and from ending.
+func TestExecOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{0, 7} {
+		p := newPlace(t)
+		needs.Mount(t, p.dir, "tmpfs", 0, "size=64k")
+		p.fill("sh", "-c", count+`dd if=/dev/zero of="$DIR/fill" bs=4k 2>/dev/null; exit `+strconv.Itoa(code))
+		fill, err := os.Create(filepath.Join(p.dir, "first"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = fill.Write(make([]byte, 4096))
+		}
+		fill.Close()
+		var out strings.Builder
+		c := p.begin("5", 0, &out)
+		time.Sleep(300 * time.Millisecond)
+		if p.runs() != 0 {
+			t.Error("the command has begun on a full disk")
+		}
+		_ = os.Remove(fill.Name())
+		p.await(1)
+		time.Sleep(300 * time.Millisecond)
+		_ = os.Remove(filepath.Join(p.dir, "fill"))
+		_ = c.Wait()
+		if got, want := p.journal("5"), (Run{Begun: true, Ended: true, Closed: true, Code: code}); got != want || c.ProcessState.ExitCode() != code {
+			t.Errorf("exit %d, journal %+v; want %+v\n%s", c.ProcessState.ExitCode(), got, want, out.String())
+		}
+		if !strings.Contains(out.String(), "no space left on device; trying again in 1 s") {
+			t.Errorf("output %q", out.String())
+		}
+	}
+}

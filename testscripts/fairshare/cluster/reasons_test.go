@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// diagnosed is what fairshare jobs says of one job in one partition.
+type diagnosed struct {
+	State   string   `json:"state"`
+	Reason  string   `json:"reason"`
+	Cause   string   `json:"cause"`
+	Starts  string   `json:"starts"`
+	Why     string   `json:"reason_plain"`
+	Proof   []string `json:"proof"`
+	Advice  string   `json:"advice"`
+	Command []string `json:"advice_command"`
+}
+
+func (c cluster) diagnosed(user, job string) (all []diagnosed) {
+	c.t.Helper()
+	type doc struct {
+		Jobs []diagnosed `json:"jobs"`
+	}
+	return decode[doc](c.t, c.must(user, "fairshare", "jobs", "--json", job)).Jobs
+}
+
+// TestReasonsOfSlurm makes jobs wait on the real cluster for one reason after the other, compares the
+// diagnosis with what was arranged, runs the advised command as the job's owner, and looks whether it helps.
+func TestReasonsOfSlurm(t *testing.T) {
+	c := newCluster(t)
+	admin := func(args ...string) func() { return func() { c.must("root", args...) } }
+	fill := func() { // both nodes of cpu
+		for _, node := range []string{"cpu1", "cpu2"} {
+			id := c.submit("bob", "-p", "cpu", "-w", node, "--exclusive", "-t", "90")
+			c.until("a job that fills "+node, func() bool { return c.state(id) == "RUNNING" })
+		}
+	}
+	features := strings.TrimSpace(c.must("root", "sinfo", "--noheader", "--nodes=small1", "--format=%f"))
+	features, _, _ = strings.Cut(features, "\n")
+	for _, k := range []struct {
+		name   string
+		before func()
+		submit []string // options of sbatch; {} is a job of alice's that runs
+		after  func()   // the job's submission, which is held until then
+		reason string   // of Slurm, as a pattern
+		cause  string
+		starts string
+		says   string   // of the text and the proof, as a pattern
+		silent []string // is said nowhere
+		helps  bool     // the command makes a task of the job start
+		undo   func()
+	}{
+		{name: "array", submit: []string{"--array=1-5%1", "-t2"}, reason: "JobArrayTaskLimit", cause: "array", starts: "by",
+			says: `lets 1 task run at a time.*the first ends`, helps: true},
+		{name: "nodes", before: fill, submit: []string{"-t20"}, reason: "Resources|Priority|None", cause: "nodes", starts: "by",
+			says: `next in line in cpu.*cpu[12] is taken by \d+, until`, silent: []string{"out of service"}},
+		{name: "others", before: func() { fill(); c.submit("carol", "-p", "cpu", "--qos=high", "-N2", "--exclusive", "-t", "60") }, submit: []string{"-t", "100"},
+			reason: "Priority|Resources|None", cause: "others", starts: "by", says: `1 job comes before it in cpu`},
+		{name: "named node that is busy", before: fill, submit: []string{"-w", "cpu1", "-t20"}, reason: "ReqNodeNotAvail|Resources|Priority|None", cause: "nodes", starts: "by",
+			says: `cpu1 is taken by`, silent: []string{"out of service", "down"}},
+		{name: "dependency", submit: []string{"--dependency=afterok:{}"}, reason: "Dependency", cause: "dependency", starts: "unknown",
+			says: `job \d+ runs, until`, helps: true},
+		{name: "begin", submit: []string{"--begin=now+2hours"}, reason: "BeginTime", cause: "begin", starts: "by", says: `is to begin at`, helps: true},
+		{name: "held by its owner", submit: []string{"--hold"}, reason: "JobHeldUser", cause: "held", starts: "unknown", says: `held by its owner`, helps: true},
+		{name: "held by an administrator", submit: []string{"--begin=now+1hour"}, after: func() {}, reason: "JobHeldAdmin", cause: "held", starts: "unknown", says: `held by an administrator`},
+		{name: "longer than the partition lets", submit: []string{"-t", "5:00:00"}, after: admin("scontrol", "update", "partitionname=cpu", "maxtime=2:00:00"),
+			reason: "PartitionTimeLimit", cause: "request", starts: "never", says: `requests 5:00:00, and partition cpu allows 2:00:00`, helps: true,
+			undo: admin("scontrol", "update", "partitionname=cpu", "maxtime=7-0")},
+		{name: "more nodes than the partition lets", submit: []string{"-N2"}, after: admin("scontrol", "update", "partitionname=cpu", "maxnodes=1"),
+			reason: "PartitionNodeLimit", cause: "request", starts: "never", says: `requests 2 nodes, and partition cpu allows at most 1`, helps: true,
+			undo: admin("scontrol", "update", "partitionname=cpu", "maxnodes=unlimited")},
+		{name: "partition down", before: admin("scontrol", "update", "partitionname=cpu", "state=down"), submit: []string{"-t5"},
+			reason: "PartitionDown", cause: "partition", starts: "unknown", says: `partition is down`, undo: admin("scontrol", "update", "partitionname=cpu", "state=up")},
+		{name: "node out of service", before: admin("scontrol", "update", "nodename=small1", "state=drain", "reason=fan broken, State=IDLE"), submit: []string{"-p", "gpu_small", "-t5"},
+			reason: "Nodes required|ReqNodeNotAvail|Resources", cause: "away", starts: "unknown", says: `1 of the 1 node that could run it is out of service: small1 \(idle\+drain: fan broken, State=IDLE\)`,
+			undo: admin("scontrol", "update", "nodename=small1", "state=resume")},
+		{name: "features that no node has", submit: []string{"-p", "gpu_small", "-C", strings.Split(features, ",")[0], "-t5"},
+			after:  admin("scontrol", "update", "nodename=small1", "availablefeatures=other", "activefeatures=other"),
+			reason: "BadConstraints|ReqNodeNotAvail|Resources|Nodes required", cause: "request", starts: "never", says: `partition gpu_small has not 1 node with the features`,
+			undo: admin("scontrol", "update", "nodename=small1", "availablefeatures="+features, "activefeatures="+features)},
+		{name: "limit of a QoS", before: func() {
+			c.must("root", "sacctmgr", "-iQ", "modify", "qos", "high", "set", "MaxTRESPerUser=cpu=1")
+			c.submit("alice", "--qos=high", "-n1", "-t30")
+		}, submit: []string{"--qos=high", "-n1", "-t5"},
+			reason: "QOSMaxCpuPerUserLimit", cause: "limit", starts: "by", says: `QoS high for user alice: 1 CPU allowed in all, 1 in use.*leaves room for this job from`,
+			undo: admin("sacctmgr", "-iQ", "modify", "qos", "high", "set", "MaxTRESPerUser=cpu=-1")},
+		{name: "less than a QoS demands", before: admin("sacctmgr", "-iQ", "modify", "qos", "high", "set", "MinTRESPerJob=cpu=3"), submit: []string{"--qos=high", "-n1", "-t5"},
+			reason: "QOSMinCpuNotSatisfied", cause: "request", starts: "never", says: `QoS high demands at least 3 CPUs of each job, and it requests 1`,
+			undo: admin("sacctmgr", "-iQ", "modify", "qos", "high", "set", "MinTRESPerJob=cpu=-1")},
+		{name: "longer than a QoS lets", submit: []string{"--qos=qos_gpu-t4", "-t", "120:00:00"}, reason: "QOSMaxWallDurationPerJobLimit", cause: "request", starts: "never",
+			says: `QoS qos_gpu-t4.*4-04:00:00 allowed, the job requests 5-00:00:00`, helps: true},
+		{name: "reservation", before: admin("scontrol", "create", "reservation", "reservationname=later", "starttime=now+60minutes", "duration=60", "nodes=cpu1", "users=alice"),
+			submit: []string{"--reservation=later", "-t5"}, reason: "Reservation", cause: "reservation", starts: "by", says: `its reservation later begins at`, helps: true,
+			undo: admin("scontrol", "delete", "reservationname=later")},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			c.t = t
+			c.emptyQueue()
+			if k.undo != nil {
+				defer k.undo()
+			}
+			defer c.emptyQueue()
+			if k.before != nil {
+				k.before()
+			}
+			submit := slices.Clone(k.submit)
+			for i := range submit {
+				if strings.Contains(submit[i], "{}") {
+					first := c.submit("alice", "-t30")
+					c.until("the first job", func() bool { return c.state(first) == "RUNNING" })
+					submit[i] = strings.ReplaceAll(submit[i], "{}", first)
+				}
+			}
+			if k.after != nil {
+				submit = append(submit, "--hold")
+			}
+			job := c.submit("alice", submit...)
+			if k.after != nil {
+				k.after()
+				if k.cause == "held" {
+					c.must("alice", "scontrol", "release", job)
+					c.must("root", "scontrol", "hold", job)
+				} else {
+					c.must("root", "scontrol", "release", job)
+				}
+			}
+			pending := func(all []diagnosed) *diagnosed {
+				i := slices.IndexFunc(all, func(d diagnosed) bool { return d.State == "PENDING" })
+				if i < 0 {
+					return nil
+				}
+				return &all[i]
+			}
+			var d *diagnosed
+			reason := regexp.MustCompile(`^(?:` + k.reason + `)`)
+			c.until("the reason "+k.reason, func() bool {
+				d = pending(c.diagnosed("alice", job))
+				return d != nil && reason.MatchString(d.Reason) && d.Cause == k.cause
+			})
+			said := d.Why + "\n" + strings.Join(d.Proof, "\n")
+			if d.Starts != k.starts || !regexp.MustCompile(`(?s)`+k.says).MatchString(said) {
+				t.Errorf("reason %s: starts %q, want %q; says %q, want %q", d.Reason, d.Starts, k.starts, said, k.says)
+			}
+			for _, word := range k.silent {
+				if strings.Contains(said, word) {
+					t.Errorf("%q says %q", said, word)
+				}
+			}
+			first, _, _ := strings.Cut(c.must("alice", "fairshare", "jobs", job), "; ")
+			if plain := strings.Join(strings.Fields(first), " "); !strings.HasPrefix(plain, "job "+job) || !strings.Contains(plain, " waits: "+d.Why) && d.Cause == k.cause {
+				t.Errorf("jobs begins with %q, not with %q", plain, d.Why)
+			}
+			never := strings.Contains(strings.Join(strings.Fields(c.must("alice", "fairshare", "when", job)), " "), "will not start as it is")
+			if never != (k.starts == "never") {
+				t.Errorf("when says %v of never", never)
+			}
+			if !k.helps {
+				return
+			}
+			if len(d.Command) == 0 {
+				t.Fatalf("no command is advised: %q", d.Advice)
+			}
+			c.must("alice", d.Command...)
+			c.until("an effect of "+strings.Join(d.Command, " "), func() bool {
+				all := c.diagnosed("alice", job)
+				running := 0
+				for _, row := range all {
+					if row.State == "RUNNING" {
+						running++
+					}
+				}
+				return running > 1 || running == 1 && pending(all) == nil
+			})
+		})
+	}
+}
