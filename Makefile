@@ -57,15 +57,14 @@ space := $(subst ,, )
 RACE ?= -race
 # Without the race detector: packages that have no goroutines and compute much, and models of one goroutine.
 PURE := $(addprefix ./lib/,advise/forecast pool pool/core)
-PACKAGES ?= $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
-UNITS = $(QUICK) $(RACE) -timeout 30m $(PACKAGES)
+UNITS = $(QUICK) $(RACE) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
 GOTEST := env GORACE=atexit_sleep_ms=0 $(GO) run ./testscripts/gotest
 
 test: ## run all tests, and report what this machine cannot run; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
 	$(GOTEST) $(UNITS) -- $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
-test-unit: ## run the tests of the packages, with the race detector: PACKAGES=./lib/pool
+test-unit: ## run the tests of the packages, with the race detector
 	$(GOTEST) $(UNITS)
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had

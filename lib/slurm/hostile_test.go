@@ -57,6 +57,7 @@ func TestTextsForgeNoJob(t *testing.T) {
 		"a record in a name":            record(6, "x\n"+forged, "(null)", "c"),
 		"a record of nobody":            record(6, "x", "(null)", "c\n"+strings.Replace(forged, "JobId=5", "JobId=77", 1)),
 		"half a record":                 record(6, "x\nJobId=5", "(null)", "c"),
+		"a record and a line":           record(6, "x", "(null)", "c\nJobId=77 JobState=COMPLETED\n2|alice|COMPLETED"),
 		"a first key without a number":  record(6, "x\nJobId=", "(null)", "c"),
 		"control characters":            record(6, "\x1f\r\v\x00\x1b[2J", "(null)", "\u202ec"),
 		"64 KiB":                        record(6, strings.Repeat("x JobId=5 \n", 6000), "(null)", "c"),

@@ -71,7 +71,7 @@ func TestParseNodesForms(t *testing.T) {
 			"   State=DOWN*+DRAIN ThreadsPerCore=1\n   Partitions=batch \n   Reason=Not responding [slurm@2021-01-01T00:00:00]\n   Comment=(null)\n",
 			Node{Name: "n1", Partitions: "batch", State: "DOWN+NOT_RESPONDING+DRAIN", CPUs: 32, MemMB: 190000, CoresPerSocket: 16, ThreadsPerCore: 1, Reason: "Not responding"}},
 		{"NodeName=a\r\n   State=IDLE\r\n\r\n", Node{Name: "a", State: "IDLE"}},
-		{"NodeName=a CPUTot=4 Reason=broken\nPartitionName=x State=UP\n\nCPUTot=9 Extra=x\n", Node{Name: "a", CPUs: 4}},
+		{"NodeName=a CPUTot=4 Reason=broken\nPartitionName=x State=UP\n\nCPUTot=9 Extra=x\n", Node{Name: "a", CPUs: 4, Reason: "broken"}},
 		{"NodeName=a Gres=gpu:2K\n", Node{Name: "a", GRES: "gpu:2K", GPUs: 2048}},
 	} {
 		got, err := ParseNodes(strings.NewReader(c.text))

@@ -11,13 +11,14 @@ import (
 )
 
 // records splits the output of "scontrol show", one-line or multi-line, into records. Every
-// record starts with the key first at the beginning of a line; other lines belong to the record before them, if that has free
-// text, which may contain newlines. scontrol prints free text between its keys, and marks no ends: a record in which a
+// record starts with the key first at the beginning of a line; other lines belong to the record before them, once one
+// has had free text, which may contain newlines. scontrol prints free text between its keys, and marks no ends: a record in which a
 // key that counts comes twice is not believed.
 type records struct {
 	*values
 	scan  *recordScanner
 	first []byte
+	said  bool // see texts
 
 	line   []byte // first line of the next record, if ahead
 	ahead  bool
@@ -52,9 +53,10 @@ func (s *records) next() bool {
 		case bytes.HasPrefix(line, s.first):
 			s.line, s.ahead = append(s.line[:0], line...), true
 			if len(s.record) > 0 {
+				s.texts()
 				return true
 			}
-		case len(s.record) > 0 && (line[0] <= ' ' || hasText(s.record)):
+		case len(s.record) > 0 && (line[0] <= ' ' || s.texts()):
 			if len(s.record)+len(line) > maxRecord {
 				s.err = s.scan.fail("longer than %d bytes", maxRecord)
 				break
@@ -69,14 +71,12 @@ func (s *records) next() bool {
 	return s.err == nil && len(s.record) > 0
 }
 
-// hasText reports whether a record has a key with free text.
-func hasText(record []byte) bool {
+// texts reports whether this record or one before it has a key with free text.
+func (s *records) texts() bool {
 	for _, key := range []string{"JobName=", "Reason=", "Comment=", "Extra="} {
-		if bytes.Contains(record, []byte(key)) {
-			return true
-		}
+		s.said = s.said || bytes.Contains(s.record, []byte(key))
 	}
-	return false
+	return s.said
 }
 
 // fields calls each with the key and the value of each KEY=VALUE word of the record, in order,

@@ -210,8 +210,8 @@ const turn = "ponos-poll | ponos-stop | ponos-start"
 func (w *world) until(what string, condition func() bool) string {
 	w.t.Helper()
 	all := ""
-	const bound, quick = harness.Patience, 50 * time.Millisecond // other tests take their time beside
-	last, pause := time.Now(), quick
+	const bound = harness.Patience // other tests take their time beside
+	last := time.Now()
 	for deadline := last.Add(bound); ; {
 		out, errs, _ := w.run(turn)
 		w.slowest = max(w.slowest, time.Since(last)) // with what comes between two turns: this test may be kept waiting as well
@@ -223,11 +223,7 @@ func (w *world) until(what string, condition func() bool) string {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("not within %v: %s\n%s\n%s", bound, what, all[max(0, len(all)-20000):], w.tell())
 		}
-		// While nothing happens, turns delay what they wait for.
-		if pause = min(pause*3/2, 8*quick); out+errs != "" {
-			pause = quick
-		}
-		time.Sleep(pause)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

@@ -127,8 +127,9 @@ func (n *Planner) defaultQOS(ctx context.Context, a *Asker, user, account string
 			n.charges.Associations, _ = a.Client.Associations(ctx, user)
 			elsewhere := func(m slurm.Association) bool { return m.Cluster != n.Config.Get("ClusterName") }
 			n.charges.Associations = slices.DeleteFunc(n.charges.Associations, elsewhere)
-			if slices.ContainsFunc(n.charges.Associations, func(m slurm.Association) bool { return len(m.QOS) != 1 && m.DefaultQOS == "" }) {
-				n.charges.Accounts, _ = a.Client.Associations(ctx, "") // those above have one
+			above := func(m slurm.Association) bool { return len(m.QOS) != 1 && m.DefaultQOS == "" }
+			if slices.ContainsFunc(n.charges.Associations, above) {
+				n.charges.Accounts, _ = a.Client.Associations(ctx, "")
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/remove"
@@ -57,7 +58,9 @@ type execution struct {
 //
 // SIGTERM asks a job to end: the scheduler sends it to the command as well, which may take its time. Other
 // signals are for the command alone.
-func Exec(t Task, log io.Writer) (code int, err error) {
+//
+// A request that has come before is the cause of the end of ctx.
+func Exec(ctx context.Context, t Task, log io.Writer) (code int, err error) {
 	x := &execution{Task: t, log: log, reaped: make(chan struct{}, 1), start: Start{Job: t.Job, Restart: t.Restart, Tried: t.Tried}}
 	if x.start.Host, err = os.Hostname(); err != nil {
 		return 1, err
@@ -67,7 +70,7 @@ func Exec(t Task, log io.Writer) (code int, err error) {
 	// The worker of mode local gives its job two locks, which it is to hold, and not what it leaves behind.
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
-	defer x.listen()()
+	defer x.listen(ctx)()
 	for do := x.start.First(); ; {
 		if do.Say != "" {
 			fmt.Fprintln(log, do.Say)
@@ -86,9 +89,21 @@ func Exec(t Task, log io.Writer) (code int, err error) {
 }
 
 // listen handles signals until the returned function is called.
-func (x *execution) listen() (stop func()) {
+func (x *execution) listen(ctx context.Context) (stop func()) {
 	ask, end := context.WithCancel(context.Background())
 	x.ask = ask
+	asked := func() {
+		x.asked.Store(true)
+		end()
+	}
+	before := func() {
+		var i app.Interrupted
+		if errors.As(context.Cause(ctx), &i) && i.Signal == syscall.SIGTERM {
+			asked()
+		}
+	}
+	before()
+	context.AfterFunc(ctx, before)
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGCHLD)
 	for _, s := range []syscall.Signal{
@@ -102,8 +117,7 @@ func (x *execution) listen() (stop func()) {
 		for s := range signals {
 			switch s {
 			case syscall.SIGTERM:
-				x.asked.Store(true)
-				end()
+				asked()
 			case syscall.SIGCHLD:
 				select {
 				case x.reaped <- struct{}{}:
@@ -311,8 +325,12 @@ func (x *execution) execute() (code int, err error) {
 	var pid int
 	if code == 0 {
 		pid, err = x.fork(path, x.argv)
-		if errors.Is(err, syscall.ENOEXEC) { // a script without an interpreter: the shell runs it, as execvp does
-			pid, err = x.fork("/bin/sh", append([]string{"sh", path}, x.argv[1:]...))
+		if errors.Is(err, syscall.ENOEXEC) { // a script that does not say by what: as bash would run it
+			shell, missing := find("bash", value(x.env, "PATH"))
+			if missing != 0 {
+				shell = "/bin/sh"
+			}
+			pid, err = x.fork(shell, append([]string{shell, path}, x.argv[1:]...))
 		}
 		switch {
 		case err == nil:

@@ -184,7 +184,7 @@ func Path(name string) (string, error) {
 		path, err := exec.LookPath(name)
 		return path, notFound(name, err, "")
 	}
-	why, open := error(exec.ErrNotFound), ""
+	why, open := exec.ErrNotFound, ""
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path, err := exec.LookPath(filepath.Join(dir, name))
 		switch {

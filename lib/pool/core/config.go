@@ -53,7 +53,6 @@ type Policy struct {
 	Hold           bool
 	ReadAhead      int // tasks in memory
 	Serve          bool
-	AwaitOrphans   bool // start nothing while workers of earlier runs may have tasks running
 	RetryFailed    bool
 	TimePerTask    time.Duration
 	EndMargin      time.Duration // before the end of the allocation

@@ -90,7 +90,7 @@ func (c *Core) stuck() bool {
 	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.ending }) {
 		return false // another one may take its place
 	}
-	if c.stats.attempts == 0 && len(c.workers) < c.MinNodes || c.AwaitOrphans && len(c.prior) > 0 {
+	if c.stats.attempts == 0 && len(c.workers) < c.MinNodes {
 		return false
 	}
 	why := "the remaining tasks cannot end before the job does"

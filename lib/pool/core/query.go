@@ -328,8 +328,6 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		out = append(out, "nothing new is started: the journal cannot be written")
 	case c.choked:
 		out = append(out, "nothing new is started: too much output waits to be printed")
-	case c.AwaitOrphans && len(c.prior) > 0:
-		out = append(out, "nothing is started before the workers of the previous run have ended")
 	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
 		out = append(out, fmt.Sprintf("nothing is started before %d nodes are connected", c.MinNodes))
 	case c.late(t):

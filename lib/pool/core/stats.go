@@ -297,7 +297,8 @@ func (c *Core) Summary() *Summary {
 	}
 	slices.SortFunc(reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(len(b.Seqs), len(a.Seqs)), cmp.Compare(a.Why, b.Why)) })
 	r := &Summary{
-		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore, CancelledBefore: s.cancelledBefore, Reasons: reasons,
+		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore,
+		CancelledBefore: s.cancelledBefore, Reasons: reasons,
 		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
 		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest,
 		Exceeded: s.exceeded, JournalOK: !c.paused, Early: c.early, Terminated: c.killed,

@@ -116,8 +116,7 @@ func (c *Core) push(t *pool.Task) {
 
 // schedule starts all tasks that can start.
 func (c *Core) schedule() {
-	if c.Phase() != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 ||
-		len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
+	if c.Phase() != Running || c.paused || c.choked || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
 	}
 	c.pool.Hold = c.Shared != (pool.Named{}) && c.unclaimed()

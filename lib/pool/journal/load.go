@@ -84,7 +84,6 @@ type History struct {
 	deaths  map[int64]int
 	session string          // of the last scheduler
 	stopped map[string]bool // the sessions of schedulers that have not died
-	byText  map[uint64][]int64
 	workers []knownWorker
 	plain   bool              // hashes are of commands without quotes
 	current map[string]uint16 // the worker of a node
@@ -137,27 +136,6 @@ func (h *History) Last() int64 {
 		return 0
 	}
 	return h.last
-}
-
-// Take returns the number of a task with that hash, wherever it is in a list; each number is returned
-// once, those of tasks that succeeded first.
-func (h *History) Take(hash uint64) (seq int64, ok bool) {
-	if h.byText == nil {
-		h.byText = map[uint64][]int64{}
-		for _, want := range []State{OK, Failed, Cancelled, Started, Unknown} {
-			for seq, e := range h.entries {
-				if e.State == want && e.Hash != 0 {
-					h.byText[e.Hash] = append(h.byText[e.Hash], int64(seq))
-				}
-			}
-		}
-	}
-	seqs := h.byText[hash]
-	if len(seqs) == 0 {
-		return 0, false
-	}
-	h.byText[hash] = seqs[1:]
-	return seqs[0], true
 }
 
 func (h *History) at(seq int64) *Entry {
@@ -363,7 +341,7 @@ func (h *History) Same(t *pool.Task) error {
 	}
 	return fault.Hint(
 		fault.Errorf(fault.Usage, "task %d is now %.200q, which is not what was run as task %d", t.Seq, Command(t), t.Seq),
-		"the list has changed: use --resume-by text, or --force-resume if the change is intended")
+		"the list has changed: resume it with the list that it had, or with --force-resume if the change is intended")
 }
 
 // unquoted returns a command without its quotes: GNU parallel and jobpool quote arguments

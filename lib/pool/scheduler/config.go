@@ -92,7 +92,6 @@ type Config struct {
 type Policy struct {
 	core.Policy
 	ConnectAtOnce int
-	ResumeByText  bool
 	ForceResume   bool
 	KeepOrder     bool
 	Tag           bool

@@ -25,12 +25,11 @@ const (
 	maxCollect = 8 << 20  // bytes of output that are returned for a request
 )
 
-// item is the output of one task, with its place in the order.
+// item is the output of one task.
 type item struct {
 	task    *pool.Task
 	result  *core.Result
 	out     core.Output
-	place   int64 // in the order of the input
 	tag     string
 	collect func([2][]byte)
 	stream  int
@@ -54,14 +53,13 @@ type printer struct {
 	queue   []*item
 	bytes   int // in queue
 	pulling int // in queue, to be fetched
-	// With KeepOrder, by place:
+	// With KeepOrder, by the numbers of tasks:
 	stored  map[int64]*item
 	memory  int
 	spill   *os.File
 	spillAt int64
 	next    int64
 	skips   map[int64]bool
-	places  map[int64]int64 // of tasks whose number is not their place
 	// With Live:
 	lives map[wire.Key]*live
 	owed  map[*core.Worker]int64 // bytes that a worker may send more when there is room
@@ -77,27 +75,12 @@ type printer struct {
 
 func newPrinter(s *scheduler) *printer {
 	p := &printer{
-		s: s, stored: map[int64]*item{}, skips: map[int64]bool{}, next: 1, places: map[int64]int64{},
+		s: s, stored: map[int64]*item{}, skips: map[int64]bool{}, next: 1,
 		done: make(chan struct{}), lives: map[wire.Key]*live{}, owed: map[*core.Worker]int64{},
 	}
 	p.ready.L = &p.mu
 	go p.write()
 	return p
-}
-
-// place notes where a task stands in the input, if that is not its number.
-func (p *printer) place(seq, place int64) {
-	if p.s.KeepOrder && seq != place {
-		p.places[seq] = place
-	}
-}
-
-func (p *printer) placeOf(seq int64) int64 {
-	if place, ok := p.places[seq]; ok {
-		delete(p.places, seq)
-		return place
-	}
-	return seq
 }
 
 // print takes the output of a task that has ended.
@@ -146,7 +129,7 @@ func (p *printer) discard(r *core.Result, out core.Output) {
 // skip notes that a task prints nothing.
 func (p *printer) skip(seq int64) {
 	if p.s.KeepOrder {
-		p.skips[p.placeOf(seq)] = true
+		p.skips[seq] = true
 		p.advance()
 	}
 }
@@ -156,12 +139,11 @@ func (p *printer) inOrder(it *item) {
 		p.skip(it.task.Seq)
 		return
 	}
-	it.place = p.placeOf(it.task.Seq)
 	n := it.length()
 	if n == 0 || p.memory+n <= maxStored || p.store(it) != nil {
 		p.memory += n
 	}
-	p.stored[it.place] = it
+	p.stored[it.task.Seq] = it
 	p.advance()
 }
 

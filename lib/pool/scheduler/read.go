@@ -19,8 +19,7 @@ type reader struct {
 	used    chan []entry // batches to be used again
 	inputs  []core.Input // the same
 	err     error
-	more    bool  // tasks were added, perhaps after the end was seen
-	next    int64 // with ResumeByText: the next number that no task has
+	more    bool // tasks were added, perhaps after the end was seen
 }
 
 type entry struct {
@@ -29,7 +28,6 @@ type entry struct {
 }
 
 func (r *reader) start(s *scheduler) {
-	r.next = s.History.Last() + 1
 	if s.Source == nil {
 		return
 	}
@@ -99,11 +97,6 @@ func (s *scheduler) read(batch []entry) {
 		case errors.As(e.err, &bad):
 			t := &pool.Task{Seq: bad.Seq, Text: bad.Text, Spec: &pool.Spec{}}
 			past := core.Past{}
-			if s.ResumeByText && s.History.Last() > 0 { // the number may be that of another
-				t.Seq = s.reader.next
-				s.reader.next++
-				s.printer.place(t.Seq, bad.Seq)
-			}
 			if s.History.Get(t.Seq).State == journal.OK {
 				past.State = core.Succeeded
 			}
@@ -137,25 +130,10 @@ var pastStates = map[journal.State]core.PastState{
 	journal.Cancelled: core.Cancelled, journal.OK: core.Succeeded,
 }
 
-// pastOf looks up a task in earlier runs. With ResumeByText, it gets the number that it had there, or
-// an unused one.
+// pastOf looks up a task in earlier runs.
 func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 	if s.History.Last() < 1 {
 		return core.Past{}, nil
-	}
-	hash := s.History.HashOf(t)
-	if s.ResumeByText {
-		place := t.Seq
-		seq, known := s.History.Take(hash)
-		if !known {
-			seq = s.reader.next
-			s.reader.next++
-		}
-		t.Seq = seq
-		s.printer.place(seq, place)
-		if !known {
-			return core.Past{}, nil
-		}
 	}
 	e := s.History.Get(t.Seq)
 	t.Attempt = e.Attempt

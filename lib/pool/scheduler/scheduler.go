@@ -64,13 +64,13 @@ func Run(ctx context.Context, c Config) *Result {
 	}
 	host, _ := os.Hostname()
 	s.Journal.Add(&journal.Record{
-		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Format: journal.Format, Host: host, PID: os.Getpid(),
+		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Format: journal.Format, Host: host,
+		PID:   os.Getpid(),
 		Retry: c.RetryFailed, Call: c.Call,
 	})
 	past := s.past()
 	s.noteLease(clock.Now().Add(seconds(c.Setup.Lease)))
 	policy := c.Policy.Policy
-	policy.AwaitOrphans = c.ResumeByText
 	policy.ReleaseIdle = c.Release != nil
 	cfg := core.Config{
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,

@@ -145,7 +145,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 
 // resumes reports whether a run may continue.
 func resumes(c *cli.Context, p *scheduler.Policy) bool {
-	return c.Bool("resume") || p.RetryFailed || p.ResumeByText || p.ForceResume
+	return c.Bool("resume") || p.RetryFailed || p.ForceResume
 }
 
 // submit sets up a pool and submits its first jobs. It reports whether the scheduler is to run here.
@@ -458,10 +458,6 @@ func (w *work) count(source input.Tasks, policy *scheduler.Policy, history *jour
 
 // stateOf returns what earlier runs did with a task.
 func stateOf(t *pool.Task, policy *scheduler.Policy, history *journal.History) (journal.State, error) {
-	if policy.ResumeByText {
-		seq, _ := history.Take(history.HashOf(t))
-		return history.Get(seq).State, nil // 0 if it is not known, which no task has
-	}
 	if !policy.ForceResume {
 		if err := history.Same(t); err != nil {
 			return journal.Unknown, err

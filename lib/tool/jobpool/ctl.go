@@ -59,7 +59,10 @@ func ctlCommand() *cli.Command {
 					&cli.StringSliceFlag{Name: "after", Usage: "start when `TASK`, a number or id, has succeeded; repeatable"},
 					&cli.BoolFlag{Name: "jsonl", Usage: "standard input has one JSON object per line"})...),
 			},
-			{Name: "retry", Usage: "run tasks on hold, or failed tasks of an ended run, again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
+			{
+				Name: "retry", Usage: "run tasks on hold, or failed tasks of an ended run, again", ArgsUsage: "TASK...|all",
+				Flags: ctlFlags(), Action: ctlTasks("retry"),
+			},
 			{Name: "cancel", Usage: "cancel tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
 			{Name: "drain", Usage: "start no more tasks, and exit when running tasks have ended", Flags: ctlFlags(), Action: ctlDrain},
 			{

@@ -121,7 +121,6 @@ func runFlags() []cli.Flag {
 		str("joblog", "write the job log to `FILE`"),
 		flag("resume", "continue a run: skip tasks that have ended"),
 		flag("retry-failed", "like --resume, and run failed tasks again", "resume-failed"),
-		oneOf("resume-by", "match tasks of the earlier run by `KEY`: seq or text (seq)", "seq", "text"),
 		flag("force-resume", "resume even if commands have changed"),
 		// Failures.
 		str("retries", "retry a failed task up to `N` times (0)"),
@@ -425,14 +424,13 @@ func (v *values) policy(serve bool) scheduler.Policy {
 			NodeSetup:      nodeSetup(v.c),
 			Probe:          v.c.String("probe"),
 		},
-		ResumeByText: v.oneOf("resume-by", "seq", "text") == 1,
-		ForceResume:  v.c.Bool("force-resume"),
-		KeepOrder:    v.c.Bool("keep-order"),
-		Tag:          v.c.Bool("tag"),
-		Live:         v.live(),
-		Quiet:        v.c.Bool("quiet"),
-		Verbose:      v.c.Bool("verbose"),
-		Status:       v.c.String("status"),
+		ForceResume: v.c.Bool("force-resume"),
+		KeepOrder:   v.c.Bool("keep-order"),
+		Tag:         v.c.Bool("tag"),
+		Live:        v.live(),
+		Quiet:       v.c.Bool("quiet"),
+		Verbose:     v.c.Bool("verbose"),
+		Status:      v.c.String("status"),
 	}
 }
 

@@ -101,7 +101,7 @@ func TestBadCommandLine(t *testing.T) {
 		{"echo {2} ::: a", "{2}: a task has 1 argument\nhint: split lines into columns with --colsep, or give several arguments to a task with --max-replace-args"},
 		{"echo {0} ::: a", "{0}: arguments are counted from 1"},
 		{"echo {= $_++ =} ::: a", "{= =}: Perl code is not supported\nhint: use {.}, {/}, {..} and the like, or edit the argument in a shell command"},
-		{"--plus echo {##} ::: a", "{##}: unknown replacement string\nhint: edit the argument in a shell command"},
+		{"--plus echo {uniq} ::: a", "{uniq}: unknown replacement string\nhint: edit the argument in a shell command"},
 		{"echo {} | tr a-z A-Z ::: a", "\"|\" is an operator of the shell, and would be an argument of \"echo\"" +
 			"\nhint: write the command line as one word: 'echo {} | tr a-z A-Z'; or take it as an argument with --quote"},
 		{"-r false {}; echo {$x} > {}.out ::: a", "\"{};\" is an operator of the shell, and would be an argument of \"false\"" +

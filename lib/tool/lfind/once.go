@@ -27,7 +27,7 @@ func (o *once) Run(ctx context.Context, c command.Cmd) (command.Result, error) {
 	if !slices.ContainsFunc(words, lists) || c.Stdin != nil || slices.Contains(words, "job") {
 		return o.run.Run(ctx, c)
 	}
-	key := strings.Join(words, "\x00")
+	key := strings.Join(append(append(words, c.Dir), c.Env...), "\x00") // the environment may name the cluster
 	o.mu.Lock()
 	text, known := o.told[key]
 	o.mu.Unlock()

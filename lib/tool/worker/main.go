@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 					if err != nil {
 						return err
 					}
-					code, err := record.Exec(record.Task{
+					code, err := record.Exec(c.Context, record.Task{
 						ID: c.String("task"), Dir: dir, Job: c.String("job"), Restart: c.Int("restart"), Attempt: c.Int("attempt"),
 						Tried: c.Int("tried"), Source: c.String("source"), Place: c.String("place"), Venv: c.String("venv"),
 					}, stderr)

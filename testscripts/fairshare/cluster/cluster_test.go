@@ -14,7 +14,9 @@ import (
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, nil, "fairshare") }
+func TestMain(m *testing.M) {
+	harness.Main(m, nil, "fairshare", "lfind", "jobpool", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start", "ponos-worker")
+}
 
 type queueDoc struct {
 	Jobs []struct {
