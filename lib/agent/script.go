@@ -58,7 +58,7 @@ func job(header, which string, env environment.Environment, attempt, tried int) 
 		// The workers of mode local and of pilots say which program they are.
 		"if [ -x \"${1:-}\" ]; then\n" +
 		"\texec \"$@\" exec --task=\"$task\" --job=\"$job\" --restart=\"$restart\" --attempt=" + strconv.Itoa(attempt) +
-		" --tried=\"$tried\" --source=\"$source\" --venv=\"$venv\" -- \"$dir\"\nfi\n" + protocol)
+		" --tried=\"$tried\" --source=\"$source\" --place=" + shell.Quote(env.Place) + " --venv=\"$venv\" -- \"$dir\"\nfi\n" + protocol)
 }
 
 // shared returns how a task runs as an element of a job array.

@@ -108,6 +108,8 @@ type Source struct {
 	Directory string `json:"directory,omitempty"`
 	// InPlace says that the task runs in Directory itself: nothing is copied.
 	InPlace bool `json:"in_place,omitempty"`
+	// Environment is the directory of a Python environment that the task uses, in place of one that is made of its code; "": none.
+	Environment string `json:"environment,omitempty"`
 	// Patch is the path of the changes that Archive has beyond Revision: a record for people, which
 	// is never applied.
 	Patch string `json:"patch,omitempty"`

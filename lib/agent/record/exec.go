@@ -36,6 +36,7 @@ type Task struct {
 	Attempt int
 	Tried   int    // attempts before this one
 	Source  string // the command runs in a copy of this directory
+	Place   string // without Source: the directory in which it runs
 	Venv    string // a virtual environment; "": none
 }
 
@@ -213,7 +214,11 @@ func (x *execution) prepare() (damaged bool, err error) {
 		return true, nil
 	}
 	x.env = x.environ(variables)
-	work := filepath.Join(x.Dir, "work")
+	work := x.work()
+	if _, err := os.Stat(work); x.Place != "" && errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(x.log, "job %s: node %s has no directory %s\n", x.Job, x.start.Host, work)
+		return true, nil
+	}
 	if err := x.copy(work); err != nil {
 		return false, err
 	}
@@ -236,6 +241,14 @@ func (x *execution) words(name string) (words []string, err error) {
 		return nil, err
 	}
 	return words[:len(words)-1], nil
+}
+
+// work is where the command runs.
+func (x *execution) work() string {
+	if x.Place != "" {
+		return x.Place
+	}
+	return filepath.Join(x.Dir, "work")
 }
 
 // copy copies the source. After a restart, the copy is there, in the state in which the task has left it.
@@ -274,7 +287,7 @@ func (x *execution) environ(variables []string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "SLURM_ARRAY_") || strings.HasPrefix(v, "OLDPWD=")
 	})
-	env = append(env, "PWD="+filepath.Join(x.Dir, "work"), "PONOS_JOB="+x.Job, "PONOS_JOB_ID="+os.Getenv("SLURM_JOB_ID"))
+	env = append(env, "PWD="+x.work(), "PONOS_JOB="+x.Job, "PONOS_JOB_ID="+os.Getenv("SLURM_JOB_ID"))
 	env = append(env, variables...)
 	if x.Venv != "" {
 		env = append(env, "VIRTUAL_ENV="+x.Venv, "PATH="+filepath.Join(x.Venv, "bin")+":"+value(env, "PATH"))

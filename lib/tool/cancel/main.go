@@ -27,8 +27,8 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\n" +
-			"standard input. Prints the ids of the tasks that it cancels.",
+		Description: "Stops tasks, and prints their ids. Name tasks by id, short id or name, or filter\n" +
+			"them; without both, ids come from standard input.",
 		Examples: "ponos-cancel train-7\nponos-cancel --group lr\nponos-list --state pending --group lr --ids | ponos-cancel",
 		Brief:    map[string][]string{"": {"state", "group", "name", "since", "yes"}},
 		Flags: app.TaskFlags(tasklist.States,

@@ -198,7 +198,7 @@ func (l *listing) first(found []spool.Summary) []spool.Summary {
 		}
 		return 1
 	})
-	if c := l.c; c.Bool("all") || c.Bool("watch") || c.Int("last") > 0 || c.Args().Present() || len(shown) <= rows {
+	if c := l.c; c.Bool("all") || c.Bool("long") || c.Bool("watch") || c.Int("last") > 0 || c.Args().Present() || len(shown) <= rows {
 		return shown
 	}
 	return shown[:rows]

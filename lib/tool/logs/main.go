@@ -33,8 +33,9 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\n" +
-			"standard input. With several tasks, each line begins with the name of its task.",
+		Description: "Prints the output of tasks; of several, each line begins with the task's name.\n" +
+			"Name tasks by id, short id or name, or filter them; without both, ids come from\n" +
+			"standard input.",
 		Examples: "ponos-log -f train-7\nponos-log --group lr --failed --tail 20\nponos-log --attempts train-7",
 		Brief:    map[string][]string{"": {"follow", "tail", "failed", "attempts", "group", "name", "since"}},
 		Flags: app.TaskFlags(tasklist.States,

@@ -126,6 +126,7 @@ func give(again []spool.Entry, chosen map[task.ID]bool, code task.Source) {
 	}
 	for i := range again {
 		if e := &again[i]; chosen[e.RetryOf] || slices.ContainsFunc(old, e.Source.Same) {
+			code.Environment = e.Source.Environment
 			e.Source = code
 		}
 	}

@@ -40,9 +40,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...] [-- COMMAND [ARG...]]",
-		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\n" +
-			"standard input. The tasks run what they ran before, but for what options\n" +
-			"change. Prints the ids of the new tasks.",
+		Description: "Runs tasks again that have failed or were stopped, as they were or with what\n" +
+			"options change, and prints the ids of the new tasks. Name tasks by id, short id\n" +
+			"or name, or filter them; without both, ids come from standard input.",
 		Examples: "ponos-retry train-7\nponos-retry --group lr --directory . --sbatch mem=16G\n" +
 			"ponos-list --state failed --group lr --ids | ponos-retry",
 		Brief: map[string][]string{"": {"state", "group", "name", "directory", "repository", "sbatch", "env-file", "yes"}},

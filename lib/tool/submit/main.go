@@ -69,6 +69,7 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "dirty", Usage: "include uncommitted changes"},
 		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
 		&cli.BoolFlag{Name: "in-place", Usage: "run in the directory itself, --directory or the current one, as sbatch does"},
+		&cli.StringFlag{Name: "environment", Usage: "active: use the `ENVIRONMENT` of Python that is active in this shell"},
 		&cli.StringFlag{Name: "image", Aliases: []string{"i"}, Usage: "run in the Docker image `IMAGE`, which needs mode vast"},
 		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
 		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
@@ -134,6 +135,9 @@ func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Wr
 	}
 	if err := source.Uncommitted(uncommitted); err != nil {
 		app.Report(stderr, name, err)
+	}
+	if code.Environment, err = environmentOf(c); err != nil {
+		return err
 	}
 	for i := range all {
 		all[i].Source = code
@@ -407,7 +411,7 @@ func image(c *cli.Context) (string, error) {
 		return "", fault.Errorf(fault.Usage,
 			"--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
 	}
-	for _, other := range []string{"repository", "revision", "dirty", "directory", "in-place", "worker", "file"} {
+	for _, other := range []string{"repository", "revision", "dirty", "directory", "in-place", "environment", "worker", "file"} {
 		if c.IsSet(other) {
 			return "", fault.Errorf(fault.Usage, "--image cannot be combined with --%s: an image is run unchanged", other)
 		}

@@ -1,6 +1,7 @@
 package submit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -112,7 +113,7 @@ func given(c *cli.Context, option string) bool {
 // inactive is a warning about an environment of Python that is active in this shell, and will not be in the task, where
 // the task has none of its own.
 func inactive(c *cli.Context, code source.Wanted, words []string) error {
-	if len(words) == 0 || !strings.HasPrefix(words[0], "python") || c.IsSet("image") {
+	if len(words) == 0 || !strings.HasPrefix(words[0], "python") || c.IsSet("image") || c.IsSet("environment") {
 		return nil
 	}
 	dir := code.Here()
@@ -122,16 +123,34 @@ func inactive(c *cli.Context, code source.Wanted, words []string) error {
 	}) {
 		return nil
 	}
-	for _, variable := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
-		dir := os.Getenv(variable)
-		if dir == "" {
-			continue
-		}
-		return fault.Hint(
-			fmt.Errorf("warning: %s, which is active here, will not be active in the task", task.Clean(dir)),
-			"to use it where nodes have it, give its program: "+shell.Quote(filepath.Join(dir, "bin", words[0])))
+	active := activeHere()
+	if active == "" {
+		return nil
 	}
-	return nil
+	return fault.Hint(
+		fmt.Errorf("warning: %s, which is active here, will not be active in the task", task.Clean(active)),
+		"to use it where nodes have it, give --environment active")
+}
+
+// activeHere is the directory of the environment of Python that is active in this shell; "": none is.
+func activeHere() string { return cmp.Or(os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")) }
+
+// environmentOf is the environment of Python that the task is to use; "": what is made of its code.
+func environmentOf(c *cli.Context) (string, error) {
+	switch value := c.String("environment"); {
+	case !c.IsSet("environment"):
+		return "", nil
+	case value != "active":
+		return "", fault.Errorf(fault.Usage, "--environment: invalid value %q: expected active", task.Clean(value))
+	}
+	dir := activeHere()
+	if !filepath.IsAbs(dir) {
+		return "", fault.Errorf(fault.Usage, "--environment active: no environment of Python is active here")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "bin")); err != nil {
+		return "", fault.Errorf(fault.Usage, "--environment active: %w", err)
+	}
+	return dir, nil
 }
 
 // notFound is a warning about a program that this machine does not have, where the task brings none

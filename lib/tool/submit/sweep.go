@@ -113,7 +113,7 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 		t, err := sweep.Parse(w, table.Columns, spool.CheckParameter)
 		if err != nil {
 			err = fault.Errorf(fault.Usage, "command: %w", err)
-			return nil, nil, nil, fault.Hint(err, "{{...}} is a word in braces, not a placeholder")
+			return nil, nil, nil, fault.Hint(err, "to pass a word in braces to the command, double them: {{word}}")
 		}
 		words = append(words, t)
 	}

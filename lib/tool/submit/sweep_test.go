@@ -79,7 +79,7 @@ func TestTasks(t *testing.T) {
 		{"no placeholder", spool.Entry{Command: []string{"t"}, Slug: "{lr}"}, two, true,
 			"error the command has no placeholder: all tasks would be the same; put the value of a column into it, as in --lr {lr}"},
 		{"an unknown column", spool.Entry{Command: []string{"t", "{x}"}}, two, false,
-			"error command: unknown column {x}; the columns are lr, seed; {{...}} is a word in braces, not a placeholder"},
+			"error command: unknown column {x}; the columns are lr, seed; to pass a word in braces to the command, double them: {{word}}"},
 		{"a bad request in the second row", spool.Entry{Command: []string{"t"}, Request: task.Request{Find: "cpu(mem={m})"}}, table("m", "1G", "lots"), false,
 			`error row 2: --find: request:1:9: unexpected "lots": expected a size, such as 14G
   cpu(mem=lots)

@@ -67,11 +67,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 					&cli.IntFlag{Name: "attempt", Usage: "`N` of the job's attempt at the task, from 1"},
 					&cli.IntFlag{Name: "tried", Usage: "there were `N` attempts before"},
 					&cli.StringFlag{Name: "source", Usage: "run in a copy of the directory `SOURCE`"},
+					&cli.StringFlag{Name: "place", Usage: "run in the directory `DIR` itself"},
 					&cli.StringFlag{Name: "venv", Usage: "with the virtual environment in `DIR`"},
 				},
 				Action: func(c *cli.Context) error {
 					dir, err := directory(c)
-					if err == nil && (c.String("task") == "" || c.String("job") == "" || c.String("source") == "" || c.Int("attempt") < 1) {
+					if err == nil && (c.String("task") == "" || c.String("job") == "" || c.String("source")+c.String("place") == "" || c.Int("attempt") < 1) {
 						err = fault.Errorf(fault.Usage, "--task, --job, --source and --attempt are needed")
 					}
 					if err != nil {
@@ -79,7 +80,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 					}
 					code, err := record.Exec(c.Context, record.Task{
 						ID: c.String("task"), Dir: dir, Job: c.String("job"), Restart: c.Int("restart"), Attempt: c.Int("attempt"),
-						Tried: c.Int("tried"), Source: c.String("source"), Venv: c.String("venv"),
+						Tried: c.Int("tried"), Source: c.String("source"), Place: c.String("place"), Venv: c.String("venv"),
 					}, stderr)
 					if err != nil || code == 0 {
 						return err

@@ -33,6 +33,9 @@ func (s Spec) check() error {
 	if src.InPlace && (!s.Local || !filepath.IsAbs(src.Directory)) {
 		return buildError("a task cannot run in directory %q", task.Clean(src.Directory))
 	}
+	if src.Environment != "" && (!s.Local || !filepath.IsAbs(src.Environment)) {
+		return buildError("a task cannot use the environment %q", task.Clean(src.Environment))
+	}
 	if src.Repository == "" {
 		return nil
 	}
@@ -91,7 +94,7 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 		info, err := os.Stat(filepath.Join(source, name))
 		return err == nil && info.Mode().IsRegular()
 	}
-	if !Installed(has) {
+	if spec.Source.Environment != "" || !Installed(has) {
 		return nil
 	}
 	script := has(InstallScript)

@@ -69,6 +69,9 @@ func (s Spec) key() string {
 	for _, part := range []string{"1", s.Source.Repository, s.Source.Revision, s.Source.Archive, s.PIPFlags, s.Python} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
+	if s.Source.Environment != "" { // nothing is installed, whichever it is
+		h.Write([]byte("installed"))
+	}
 	return hex.EncodeToString(h.Sum(nil))[:32]
 }
 

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"sync"
@@ -24,7 +25,7 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 		return Environment{}, err
 	}
 	if spec.Source.InPlace {
-		return Environment{Place: spec.Source.Directory}, nil
+		return Environment{Place: spec.Source.Directory, Venv: spec.Source.Environment}, nil
 	}
 	spec, err := s.resolve(ctx, spec, log)
 	if err != nil {
@@ -58,7 +59,9 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 	}
 	select {
 	case <-b.done:
-		return b.env, b.err
+		env := b.env
+		env.Venv = cmp.Or(spec.Source.Environment, env.Venv)
+		return env, b.err
 	default:
 		return Environment{}, context.Cause(ctx)
 	}

@@ -261,7 +261,7 @@ func (s *Spool) known(key, command string) (map[string]task.ID, int, error) {
 		}
 		if m.Command != command {
 			return nil, 0, fault.Hint(
-				fault.Errorf(fault.Usage, "key %q: another command was submitted with it", key),
+				fault.Errorf(fault.Usage, "--key %q: its tasks run another command", key),
 				"use another key for another command")
 		}
 		for row, id := range m.Tasks {
