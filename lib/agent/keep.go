@@ -41,7 +41,8 @@ func (a *Agent) keepFiles(d Dir, record *Record, process string, r *task.Report)
 		r.Kept = to
 	}
 	if len(record.Left) > 0 {
-		r.Reason = joinReasons(r.Reason, fmt.Sprintf("not kept, as there is room for %s: %s", unit.ShortSize(a.KeepSize), task.SomeOf(record.Left)))
+		lost := fmt.Sprintf("not kept, as there is room for %s: %s", unit.ShortSize(a.KeepSize), task.SomeOf(record.Left))
+		r.Reason = joinReasons(r.Reason, lost)
 	}
 	return nil
 }

@@ -76,7 +76,9 @@ func flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start after `TASK`, with its artifacts; repeatable"},
 		&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`, one NAME=VALUE per line"},
 		&cli.StringSliceFlag{Name: "file", Aliases: []string{"f"}, Usage: "give `FILE` to the task; repeatable"},
-		&cli.StringSliceFlag{Name: "keep", Usage: "of the files that the task writes, keep those that match `PATTERN`; none: no file (all); repeatable"},
+		&cli.StringSliceFlag{
+			Name: "keep", Usage: "of the files that the task writes, keep those that match `PATTERN`; none: no file (all); repeatable",
+		},
 		&cli.StringFlag{Name: "process", Usage: "group the task's artifacts under `ID`"},
 		&cli.BoolFlag{Name: "wait", Usage: "follow the log, and exit with the task's status"},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line for each task"},

@@ -82,7 +82,7 @@ func unread(c *cli.Context, dir, script string) error {
 	if len(give) == 0 {
 		return warning
 	}
-	return fault.Hint(warning, fmt.Sprintf("to submit it as sbatch does, give it without --; to request the same, give %s", strings.Join(give, " ")))
+	return fault.Hint(warning, "to submit it as sbatch does, give it without --; to request the same, give "+strings.Join(give, " "))
 }
 
 // textOf is the beginning of a file; "": there is none.

@@ -72,8 +72,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 				},
 				Action: func(c *cli.Context) error {
 					dir, err := directory(c)
-					if err == nil && (c.String("task") == "" || c.String("job") == "" || c.String("source")+c.String("place") == "" || c.Int("attempt") < 1) {
-						err = fault.Errorf(fault.Usage, "--task, --job, --source and --attempt are needed")
+					where := c.String("source") + c.String("place")
+					if err == nil && (c.String("task") == "" || c.String("job") == "" || where == "" || c.Int("attempt") < 1) {
+						err = fault.Errorf(fault.Usage, "--task, --job, --attempt, and --source or --place are needed")
 					}
 					if err != nil {
 						return err

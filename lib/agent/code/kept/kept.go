@@ -189,8 +189,9 @@ func (w *walk) same(file, name string, info fs.FileInfo) (bool, error) {
 	}
 }
 
-// Move makes the working directory, without what is not kept, the directory to; if nothing is kept, it removes it. Nothing is copied within a file system. What is there already is
-// of an earlier run of the task, and is kept as to.1. It can be repeated after it was interrupted.
+// Move makes the working directory, without what is not kept, the directory to; if nothing is kept, it
+// removes it. Nothing is copied within a file system. What is there already is of an earlier run of the
+// task, and is kept as to.1. It can be repeated after it was interrupted.
 func (p Plan) Move(to string) error {
 	if len(p.Files) == 0 {
 		_ = remove.All(p.work) // what cannot be removed stays
@@ -207,8 +208,8 @@ func (p Plan) Move(to string) error {
 			return err
 		}
 	}
-	_ = os.Chmod(p.work, 0o700) //nolint:gosec // a directory; the task may have taken away the right to move it
-	err := os.Rename(p.work, to)
+	_ = os.Chmod(p.work, 0o700)  //nolint:gosec // a directory; the task may have taken away the right to move it
+	err := os.Rename(p.work, to) //nolint:forbidigo // a directory moves
 	if errors.Is(err, syscall.EXDEV) {
 		return p.copy(to)
 	}
@@ -224,7 +225,7 @@ func (p Plan) copy(to string) error {
 	if err := os.CopyFS(unfinished, os.DirFS(p.work)); err != nil {
 		return err
 	}
-	if err := os.Rename(unfinished, to); err != nil {
+	if err := os.Rename(unfinished, to); err != nil { //nolint:forbidigo // a directory moves
 		return err
 	}
 	return remove.All(p.work)
@@ -235,7 +236,7 @@ func (p Plan) aside(to string) error {
 	for n := 1; ; n++ {
 		free := fmt.Sprintf("%s.%d", to, n)
 		if _, err := os.Lstat(free); errors.Is(err, fs.ErrNotExist) {
-			return os.Rename(to, free)
+			return os.Rename(to, free) //nolint:forbidigo // a directory moves
 		} else if err != nil {
 			return err
 		}

@@ -42,7 +42,8 @@ type Summary struct {
 
 func summarize(e Entry, where byte) Summary {
 	s := Summary{
-		ID: e.ID, Slug: e.Slug, Group: e.Group, State: e.State, Reason: e.Reason, ExitCode: e.ExitCode, Agent: e.Agent, Attempt: e.Tries(), AtMost: e.AtMost,
+		ID: e.ID, Slug: e.Slug, Group: e.Group, State: e.State, Reason: e.Reason, ExitCode: e.ExitCode, Agent: e.Agent,
+		Attempt: e.Tries(), AtMost: e.AtMost,
 		RetryOf: e.RetryOf, Created: e.Created, Started: e.Started, Ended: e.Ended, where: where,
 	}
 	if len(e.After) > 0 {
