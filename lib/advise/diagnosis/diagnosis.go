@@ -183,7 +183,7 @@ func (d *diagnosing) decide() {
 	case forecast.AtLimit:
 		d.limit(r, w)
 	case forecast.NeverAsks:
-		d.because(Request, "it requests more than a limit allows at all: %s", d.Plan.Explain(d.row))
+		d.because(Request, "%s", strings.TrimSuffix(d.Plan.Explain(d.row), forecast.NeverLikeThis))
 		d.Kind = Never
 		d.less(r)
 	case forecast.NoLicense:
@@ -213,6 +213,13 @@ func (d *diagnosing) reason() {
 		d.Kind = Never
 	} else if d.job.Start > 0 && d.row < 0 {
 		d.Kind, d.Start = By, d.job.Start
+	}
+	if d.row >= 0 && d.Cause == Away {
+		// Slurm holds a job whose request no node has, and may overwrite the reason for it.
+		if w := &d.Plan.World.Jobs[d.row]; len(d.Plan.Fitting(d.row)) < max(1, w.Nodes) {
+			d.fits(w)
+			return
+		}
 	}
 	switch code {
 	case "JobHeldUser", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state", "launch_failed_requeued_held":

@@ -322,6 +322,9 @@ func (p *Plan) Lacking(row int) (words []string) {
 	return words
 }
 
+// NeverLikeThis ends the explanation of a request that exceeds a limit.
+const NeverLikeThis = ": it will never start like this"
+
 // Explain explains in plain words why a row does not start now; "" where the reason that
 // Slurm gives says as much.
 func (p *Plan) Explain(row int) string {
@@ -346,7 +349,7 @@ func (p *Plan) Explain(row int) string {
 			ask = ""
 		}
 		if r.Verdict == NeverAsks {
-			return what + ask + ": it will never start like this"
+			return what + ask + NeverLikeThis
 		}
 		return what + ask
 	}

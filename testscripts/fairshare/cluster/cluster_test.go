@@ -321,7 +321,7 @@ func (c cluster) when() {
 	})
 	c.must("root", "sacctmgr", "-Qi", "modify", "qos", "high", "set", "GrpTRES=gres/gpu=2")
 	out := decode[doc](c.t, c.must("alice", "fairshare", "when", "--json", "--partition=gpu", "--qos=high", "--gpus=3", "--time=30"))
-	if len(out.Jobs) != 1 || out.Jobs[0].Never == nil || *out.Jobs[0].Never != "QoS high: 2 GPUs allowed in all, 0 in use, the job requests 3: it will never start like this" {
+	if len(out.Jobs) != 1 || out.Jobs[0].Never == nil || *out.Jobs[0].Never != "QoS high: 2 GPUs allowed in all, 0 in use, the job requests 3" {
 		c.t.Errorf("%+v", out.Jobs)
 	}
 	if text := c.must("alice", "fairshare", "when", "-p", "gpu", "--gpus=1", "-t", "30"); !strings.Contains(text, "this job starts now") {
