@@ -49,7 +49,7 @@ func demo(t *testing.T, env []string, args ...string) string {
 var steps = []string{
 	`Three tasks go through a queue in `, `\n== ponos-setup: check `, `(?m)^queue +ok `,
 	`\n== ponos-submit: three tasks`, `(?m)^\S+ +write +pending `, `\n== the agent: ponos-poll `, `\ntask write has ended\n`, `\ntask add has ended\n`,
-	`\n== the agent is stopped; ponos-list`, ` write  completed `, ` add    completed `, ` fail   failed .*exit code 3\n`,
+	`\n== the agent is stopped; ponos-list`, ` fail   failed .*exit code 3\n`, ` add    completed `, ` write  completed `,
 	`\n== log of write\n`, `wrote numbers.txt\n`, `\n== log of add\n`, `the total is 55\n`, `\n== log of fail\n`, `this task fails on purpose\n`,
 	`task failed: exit code 3\n`, `\n== all three ended as expected\n`,
 }

@@ -59,7 +59,7 @@ func TestRecipes(t *testing.T) {
 
 // TestExperimaestro has the newest experimaestro find launchers by the example, and the cluster take what is found.
 func TestExperimaestro(t *testing.T) {
-	s := harness.As(t, "alice")
+	s := harness.As(t, "root") // whose cache the packages are in
 	bin := filepath.Join(harness.Venv(t, harness.Packages{Name: "experimaestro", List: []string{"experimaestro"}, Newest: true}), "bin")
 	example, err := os.ReadFile(filepath.Join(harness.Root(), "examples/experimaestro/launchers.py"))
 	if err != nil {

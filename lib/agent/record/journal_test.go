@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,6 +41,19 @@ func TestParseRun(t *testing.T) {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
 	}
+}
+
+func FuzzParseBegun(f *testing.F) {
+	for _, seed := range []string{"begun n1 12 345;\n", "begun n1;\nbegun n2 7 8;\nended 0;\n", "begun", "begun n1 x -1;\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, begun := range parseBegun(b, 3) {
+			if begun.Host == "" || begun.Restart != 3 || begun.PID != 0 && !bytes.Contains(b, []byte(begun.Host)) {
+				t.Errorf("%q: %+v", b, begun)
+			}
+		}
+	})
 }
 
 func FuzzParseRun(f *testing.F) {
