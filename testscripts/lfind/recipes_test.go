@@ -83,8 +83,8 @@ for spec in sys.argv[1:]:
 	if status != 0 || len(lines) != 4 {
 		t.Fatalf("status %d, %q\n%s", status, out, errs)
 	}
-	for i, want := range []string{"--partition=gpu ", "--partition=cpu ", "--partition=gpu_small", "none"} {
-		if !strings.Contains(lines[i]+" ", want) { // root may use all partitions, and more may be joined
+	for i, want := range []string{"--partition=gpu ", "--partition=cpu ", "--partition=gpu_small,gpu ", "none"} {
+		if !strings.Contains(lines[i]+" ", want) {
 			t.Errorf("%d: %s", i, lines[i])
 		}
 		if i < 3 {
