@@ -63,7 +63,7 @@ func (r runner) Run() int {
 	return code
 }
 
-// endsWithGo ends the tests with the "go test" that has started them, as nobody waits for what they say if that was killed.
+// endsWithGo ends the tests with the "go test" that has started them. Where that was killed, no process reads what they print.
 func endsWithGo(parent int) {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
 	if err != nil || string(name) != "go\n" {
