@@ -171,20 +171,20 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	case InputFailed:
 		c.eof = true
 		c.stopExplicitly(Draining, e.Why, 2)
-	case *Submit:
-		c.submit(e)
-	case *Retry:
-		c.retry(e)
-	case *Cancel:
-		c.cancel(e)
+	case Submit:
+		c.do(Taken{c.submit(e.Task)})
+	case Retry:
+		c.do(Counted{c.retry(e)})
+	case Cancel:
+		c.do(Counted{c.cancel(e)})
 	case Drain:
 		c.drain(e.Why)
 	case Signal:
 		c.signal(e.Signal)
 	case AddNodes:
 		c.addNodes(e.Specs)
-	case *RemoveNodes:
-		c.removeNodes(e)
+	case RemoveNodes:
+		c.do(Counted{c.removeNodes(e)})
 	case JobLimit:
 		c.MaxJobs = e.Jobs
 	case EndOfJob:

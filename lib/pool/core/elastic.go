@@ -86,21 +86,22 @@ func (c *Core) group() {
 // away reports whether a node has left the pool for good.
 func (n *Node) away() bool { return (n.released || n.dropped) && n.Worker == nil }
 
-// removeNodes removes nodes once what runs there has ended. Now: it is ended.
-func (c *Core) removeNodes(e *RemoveNodes) {
+// removeNodes removes nodes once what runs there has ended, and returns how many. Now: it is ended.
+func (c *Core) removeNodes(e RemoveNodes) (count int) {
 	for _, n := range c.nodes {
 		if !slices.Contains(e.Names, n.Spec.Name) {
 			continue
 		}
 		switch w := n.Worker; {
 		case !n.released:
-			e.Count++
+			count++
 			c.removeNode(n, e.Now)
 		case e.Now && w != nil && w.connected(): // now it is to be at once
-			e.Count++
+			count++
 			c.end(w, false)
 		}
 	}
+	return count
 }
 
 func (c *Core) removeNode(n *Node, now bool) {

@@ -55,10 +55,10 @@ func TestNodesComeAndGo(t *testing.T) {
 	w.add("a", 1, 0, false)
 	a := w.at("a")
 	w.deliver(a) // its setup or first task
-	e := &RemoveNodes{Names: []string{"a", "none"}}
+	e := RemoveNodes{Names: []string{"a", "none"}}
 	w.handle(e)
-	if e.Count != 1 {
-		t.Errorf("%d nodes were taken away", e.Count)
+	if w.counted != 1 {
+		t.Errorf("%d nodes were taken away", w.counted)
 	}
 	w.advance(time.Second)
 	if _, kills := a.given(); kills != 0 || w.core.Status(w.now).Running != 1 {
@@ -80,11 +80,11 @@ func TestNodeIsRemovedAtOnceAfterAll(t *testing.T) {
 	w.add("a", 1, 0, false)
 	a := w.at("a")
 	w.deliver(a) // its task
-	w.handle(&RemoveNodes{Names: []string{"a"}})
+	w.handle(RemoveNodes{Names: []string{"a"}})
 	for range 2 {
-		e := &RemoveNodes{Names: []string{"a"}, Now: true}
-		if w.handle(e); e.Count != 1 {
-			t.Errorf("%d nodes were removed", e.Count)
+		e := RemoveNodes{Names: []string{"a"}, Now: true}
+		if w.handle(e); w.counted != 1 {
+			t.Errorf("%d nodes were removed", w.counted)
 		}
 	}
 	if _, kills := a.given(); kills == 0 {
@@ -103,7 +103,7 @@ func TestRemovedNodeThatIsLost(t *testing.T) {
 	w.add("a", 1, 0, false)
 	a := w.at("a")
 	w.deliver(a) // its task
-	w.handle(&RemoveNodes{Names: []string{"a"}})
+	w.handle(RemoveNodes{Names: []string{"a"}})
 	w.lost(a, Unknown)
 	if s := w.core.Status(w.now).Nodes[0]; s.State != "lost" {
 		t.Errorf("the node is %s", s.State)

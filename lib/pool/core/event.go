@@ -54,22 +54,17 @@ type (
 	InputGrows struct{}
 	// InputFailed tells that the input cannot be used any further, and why.
 	InputFailed struct{ Why string }
-	// Submit adds a task by request. Refused is set when it is not taken.
-	Submit struct {
-		Task    *pool.Task
-		Refused string
-	}
-	// Retry lets tasks on hold run again. Count is set to their number.
+	// Submit adds a task by request. The effect Taken answers it.
+	Submit struct{ Task *pool.Task }
+	// Retry lets tasks on hold run again. Counted answers with their number.
 	Retry struct {
-		Seqs  []int64
-		All   bool
-		Count int
+		Seqs []int64
+		All  bool
 	}
-	// Cancel ends tasks, in whatever state they are. Count is set to their number.
+	// Cancel ends tasks, in whatever state they are. Counted answers with their number.
 	Cancel struct {
-		Seqs  []int64
-		All   bool
-		Count int
+		Seqs []int64
+		All  bool
 	}
 	// Drain starts nothing new, and lets what runs end.
 	Drain struct{ Why string }
@@ -77,12 +72,11 @@ type (
 	Signal struct{ Signal syscall.Signal }
 	// AddNodes adds nodes to the pool, and updates the end of those that it has.
 	AddNodes struct{ Specs []NodeSpec }
-	// RemoveNodes removes nodes once what runs there has ended, or at once if Now is set. Count is
-	// set to how many the pool had.
+	// RemoveNodes removes nodes once what runs there has ended, or at once if Now is set. Counted
+	// answers with how many the pool had.
 	RemoveNodes struct {
 		Names []string
 		Now   bool
-		Count int
 	}
 	// JobLimit changes how many jobs may give their nodes at a time.
 	JobLimit struct{ Jobs int }
@@ -274,6 +268,10 @@ type (
 	CloseRun struct{ Closing }
 	// WakeAt asks for a Wake after some time.
 	WakeAt struct{ After time.Duration }
+	// Taken answers Submit. Refused says why the task is not taken; empty: it is.
+	Taken struct{ Refused string }
+	// Counted answers Retry, Cancel and RemoveNodes.
+	Counted struct{ Count int }
 	// AskJob requests whether the job is suspended, as nodes are silent.
 	AskJob struct{}
 	// Skipped is a task that had ended in a run before.

@@ -68,22 +68,22 @@ func (c *Core) skip(t *pool.Task, state PastState) {
 	c.release(t, state == Succeeded)
 }
 
-func (c *Core) submit(e *Submit) {
-	switch {
-	case c.Phase() != Running:
-		e.Refused = "the pool is " + c.Phase().String()
-		return
+// submit adds a task, or returns why it does not.
+func (c *Core) submit(t *pool.Task) (refused string) {
+	if c.Phase() != Running {
+		return "the pool is " + c.Phase().String()
 	}
-	if e.Refused = c.misfit(e.Task.Spec); e.Refused != "" {
-		return
+	if why := c.misfit(t.Spec); why != "" {
+		return why
 	}
-	c.lastSeq = max(c.lastSeq, e.Task.Seq)
+	c.lastSeq = max(c.lastSeq, t.Seq)
 	c.stats.seen++
-	if !c.deps.add(e.Task) {
-		c.refuseTwin(e.Task)
-		return
+	if !c.deps.add(t) {
+		c.refuseTwin(t)
+	} else {
+		c.ready(t)
 	}
-	c.ready(e.Task)
+	return ""
 }
 
 // LastSeq is the highest number of a task so far.
@@ -471,8 +471,8 @@ func (c *Core) takeBack(a *attempt) {
 	c.push(a.task)
 }
 
-// retry lets tasks on hold run again.
-func (c *Core) retry(e *Retry) {
+// retry lets tasks on hold run again, and returns how many.
+func (c *Core) retry(e Retry) (count int) {
 	seqs := e.Seqs
 	if e.All {
 		seqs = c.holdList()
@@ -482,9 +482,10 @@ func (c *Core) retry(e *Retry) {
 			delete(c.onHold, seq)
 			p.task.Fails, p.task.Losses, p.task.Avoid = 0, 0, nil
 			c.push(p.task)
-			e.Count++
+			count++
 		}
 	}
+	return count
 }
 
 func (c *Core) holdList() []int64 {
@@ -496,13 +497,13 @@ func (c *Core) holdList() []int64 {
 	return seqs
 }
 
-// cancel ends tasks, in whatever state they are.
-func (c *Core) cancel(e *Cancel) {
+// cancel ends tasks, in whatever state they are, and returns how many.
+func (c *Core) cancel(e Cancel) (count int) {
 	seqs := e.Seqs
 	if e.All {
 		for _, t := range c.pool.TakeAll() { // one by one is slow for many tasks
 			c.cancelTask(t, "by request")
-			e.Count++
+			count++
 		}
 		for _, t := range c.List(0) {
 			seqs = append(seqs, t.Task.Seq)
@@ -511,7 +512,7 @@ func (c *Core) cancel(e *Cancel) {
 	for _, seq := range seqs {
 		if a := c.attempts[seq]; a != nil {
 			c.kill(a, wire.Cancelled, false)
-			e.Count++
+			count++
 			continue
 		}
 		t := c.pool.Remove(seq)
@@ -527,9 +528,10 @@ func (c *Core) cancel(e *Cancel) {
 		}
 		if t != nil {
 			c.cancelTask(t, "by request")
-			e.Count++
+			count++
 		}
 	}
+	return count
 }
 
 // removeOrphaned removes a task that may still run from the list.

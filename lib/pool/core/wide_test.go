@@ -48,7 +48,7 @@ func TestClearingIsNotAwaitedForEver(t *testing.T) {
 func TestNodeOfATaskIsTakenAway(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		w, first, second := twoNodes(t)
-		w.handle(&RemoveNodes{Names: []string{second.box.name}, Now: now})
+		w.handle(RemoveNodes{Names: []string{second.box.name}, Now: now})
 		killed := false
 		for _, m := range first.inbox {
 			killed = killed || m.Kill != nil && m.Kill.Why == wire.Lost

@@ -32,6 +32,7 @@ type world struct {
 	ended   map[int64]int
 	outcome map[int64]wire.Outcome
 	closed  *Closing
+	counted int // the last answer to RemoveNodes
 
 	begun    map[int64]int // how often it really began
 	losses   int           // of workers, and restarts
@@ -185,6 +186,8 @@ func (w *world) handle(e Event) {
 			if r := w.record(e.Task.Seq); r.state == Started {
 				r.state = Unrun
 			}
+		case Counted:
+			w.counted = e.Count
 		case CloseRun:
 			w.closed = &e.Closing
 		case Ended:

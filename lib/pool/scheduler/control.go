@@ -98,21 +98,18 @@ func (s *scheduler) request(r *Request) {
 	case "drain":
 		s.handle(core.Drain{Why: "drained by request"})
 	case "retry":
-		e := &core.Retry{Seqs: r.Seqs, All: r.All}
-		s.handle(e)
-		a.Count = e.Count
+		s.handle(core.Retry{Seqs: r.Seqs, All: r.All})
+		a.Count = s.counted
 	case "cancel":
-		e := &core.Cancel{Seqs: r.Seqs, All: r.All}
-		s.handle(e)
-		a.Count = e.Count
+		s.handle(core.Cancel{Seqs: r.Seqs, All: r.All})
+		a.Count = s.counted
 	case "add":
 		s.add(r, a)
 	case "addnodes":
 		s.addNodes(r, a)
 	case "removenodes":
-		e := &core.RemoveNodes{Names: r.Nodes, Now: r.Now}
-		s.handle(e)
-		a.Count = e.Count
+		s.handle(core.RemoveNodes{Names: r.Nodes, Now: r.Now})
+		a.Count = s.counted
 	case "run":
 		s.runTask(r, a)
 		return
@@ -185,13 +182,12 @@ func (s *scheduler) runTask(r *Request, a *Answer) {
 	if r.Wait {
 		s.waitEnd(t.Seq, r, a)
 	}
-	e := &core.Submit{Task: t}
-	s.handle(e)
+	s.handle(core.Submit{Task: t})
 	switch {
-	case e.Refused != "":
+	case s.refused != "":
 		delete(s.waiters, t.Seq)
 		a.Seq = 0
-		fail("run: %s", e.Refused)
+		fail("run: %s", s.refused)
 	case !r.Wait:
 		r.Answer(a)
 	}

@@ -39,7 +39,9 @@ type scheduler struct {
 	paused  bool      // the journal cannot be written
 	journal error
 	choked  bool
-	tails   int64 // bytes of output in the journal
+	counted int    // the last answer of the core to a request
+	refused string // the same
+	tails   int64  // bytes of output in the journal
 	waiters map[int64][]func(*core.Result, string, [2][]byte)
 	recent  recent
 	show    show
@@ -293,6 +295,10 @@ func (s *scheduler) apply(effect core.Effect) {
 		time.AfterFunc(e.After, func() { s.send(func(s *scheduler) { s.handle(core.Wake{}) }) })
 	case core.CloseRun:
 		s.Close(e.Closing)
+	case core.Taken:
+		s.refused = e.Refused
+	case core.Counted:
+		s.counted = e.Count
 	case core.AskJob:
 		s.askJob()
 	case core.Release:

@@ -198,7 +198,7 @@ func (e *elastic) follow(ctx context.Context) {
 		delete(e.left, n.Job)
 	}
 	if len(gone) > 0 {
-		e.send(ctx, &core.RemoveNodes{Names: gone, Now: true})
+		e.send(ctx, core.RemoveNodes{Names: gone, Now: true})
 	}
 }
 
@@ -276,7 +276,7 @@ func (e *elastic) lingered(ctx context.Context) {
 			e.idle[job] = now
 		}
 		if useless || !away[job] && e.late(job) || now.Sub(e.idle[job]).Seconds() >= linger {
-			e.send(ctx, &core.RemoveNodes{Names: names})
+			e.send(ctx, core.RemoveNodes{Names: names})
 			if !e.released(names) {
 				continue // a task may have started meanwhile
 			}
