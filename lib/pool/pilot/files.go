@@ -61,6 +61,7 @@ func (p *Pool) Exclude(host, why string, now time.Time) {
 type Node struct {
 	Job   string `json:"job"`
 	Start int    `json:"start,omitempty"` // of the job: 0, and one more with each requeue
+	First bool   `json:"first,omitempty"` // it is that of the batch script, which knows the end of the job
 	Name  string `json:"node"`
 	CPUs  int    `json:"cpus,omitempty"`  // of the job there; 0: not known
 	Nodes int    `json:"nodes,omitempty"` // of the job; 0: not known
@@ -68,7 +69,7 @@ type Node struct {
 	Mem       int64     `json:"mem,omitempty"`
 	MemPerGPU int64     `json:"mem_per_gpu,omitempty"`
 	Socket    string    `json:"socket"`
-	End       time.Time `json:"end,omitzero"`   // of the job
+	End       time.Time `json:"end,omitzero"`   // of the job: see Nodes
 	Life      float64   `json:"life,omitempty"` // seconds that the job had when it began; 0: not known, or no end
 }
 
@@ -161,7 +162,7 @@ func Withdraw(run string, n Node) {
 }
 
 // Nodes returns the nodes that were announced. A file that cannot be read is left out: it is read
-// again.
+// again. The end of a job, which may change, is what its first node says.
 func Nodes(run string) ([]Node, error) {
 	if _, err := os.ReadDir(path(run)); err != nil {
 		return nil, err // which is not the same as none
@@ -176,6 +177,13 @@ func Nodes(run string) ([]Node, error) {
 		var n Node
 		if err == nil && json.Unmarshal(b, &n) == nil && n.Job != "" && n.Name != "" {
 			out = append(out, n)
+		}
+	}
+	for _, first := range out {
+		for i := range out {
+			if first.First && out[i].Job == first.Job && out[i].Start == first.Start {
+				out[i].End = first.End
+			}
 		}
 	}
 	return out, nil

@@ -611,8 +611,8 @@ func TestEndOfJobIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := clock.Now().Add(-time.Second).Truncate(time.Second)
-	own := pilot.Node{Job: "16", Name: "cpu2", End: before}
-	for _, n := range []pilot.Node{{Job: "16", Name: "cpu1", End: before}, own, {Job: "17", Name: "cpu1", End: before}} {
+	head, own := pilot.Node{Job: "16", First: true, Name: "cpu1", End: before}, pilot.Node{Job: "16", Name: "cpu2", End: before}
+	for _, n := range []pilot.Node{head, own, {Job: "17", First: true, Name: "cpu1", End: before}} {
 		if err := pilot.Announce(run, n); err != nil {
 			t.Fatal(err)
 		}
@@ -648,14 +648,14 @@ func TestEndOfJobIsRenewed(t *testing.T) {
 	}
 	after := before.Add(time.Hour)
 	client := &slurm.Client{Run: answer(after.Local().Format("2006-01-02T15:04:05") + "|RUNNING\n")}
-	first.renew(t.Context(), client)
+	first.renew(t.Context(), client, &head)
 	if ends := follow(); len(ends) != 2 || !ends["cpu1@16"].Equal(after) || !ends["cpu2@16"].Equal(after) {
 		t.Errorf("the scheduler knows the ends %v, want %v of both nodes of job 16", ends, after)
 	}
 	if other.ended(&own, true) {
 		t.Error("the pilot at the other node does not know the new end")
 	}
-	first.renew(t.Context(), client)
+	first.renew(t.Context(), client, &head)
 	if ends := follow(); len(ends) != 0 {
 		t.Errorf("nothing has changed, and the scheduler gets %v", ends)
 	}

@@ -123,7 +123,7 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		}
 	}
 	n := pilot.Node{Job: p.job, Name: os.Getenv("SLURMD_NODENAME"), Socket: l.Addr().String(), End: p.end, Life: life}
-	if n.Name == "" {
+	if n.First = !only; n.Name == "" {
 		n.Name = machine.Hostname()
 	}
 	n.Start, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
@@ -147,7 +147,7 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		}
 		if now := clock.Now(); !only && now.Sub(asked).Abs() >= askEnd {
 			asked = now
-			p.renew(ctx, &slurm.Client{})
+			p.renew(ctx, &slurm.Client{}, &n)
 		}
 		if _, over := pilot.Over(p.run); over || p.scheduler == nil && pilot.Dismissed(p.run, p.job) || only && ctx.Err() != nil {
 			return nil
@@ -259,24 +259,15 @@ func (p *pilotJob) ended(own *pilot.Node, only bool) bool {
 // askEnd is how often a pilot asks Slurm when its job ends: an administrator may change that.
 const askEnd = 10 * time.Minute
 
-// renew announces the nodes of the job again if the end of the job has changed.
-func (p *pilotJob) renew(ctx context.Context, client *slurm.Client) {
+// renew announces the first node of the job again if the end of the job has changed.
+func (p *pilotJob) renew(ctx context.Context, client *slurm.Client, first *pilot.Node) {
 	j, err := job(ctx, client, p.job)
 	if err != nil || j.End.IsZero() || j.End.Equal(p.end) {
 		return
 	}
-	p.end = j.End
-	nodes, err := pilot.Nodes(p.run)
-	if err != nil {
-		return
-	}
-	for _, n := range nodes {
-		if n.Job == p.job {
-			n.End = j.End
-			if err := pilot.Announce(p.run, n); err != nil {
-				fmt.Fprintf(p.complaints, "jobpool: pilot: %v\n", err)
-			}
-		}
+	p.end, first.End = j.End, j.End
+	if err := pilot.Announce(p.run, *first); err != nil {
+		fmt.Fprintf(p.complaints, "jobpool: pilot: %v\n", err)
 	}
 }
 
