@@ -120,21 +120,30 @@ def _line(request):
 
 
 class _Future(concurrent.futures.Future):
-    """A future that ends its task when it is cancelled."""
+    """A future that ends its task when it is cancelled.
 
-    _pool = None
-    _seq = 0
-    _unwanted = False
+    cancel marks the future first, as the end of the task may be told before the request has returned.
+    Whoever comes second, cancel or the number of the task, sees the other, and asks the pool.
+    """
+
+    def __init__(self, pool):
+        concurrent.futures.Future.__init__(self)
+        self._pool = pool
+        self._seq = 0  # none has been given yet
 
     def cancel(self):
-        with self._pool._lock:
-            if self.done():
-                return concurrent.futures.Future.cancel(self)
-            self._unwanted = True
-            seq = self._seq
-        if seq:
-            self._pool._send({"op": "cancel", "seqs": [seq]})
-        return concurrent.futures.Future.cancel(self)
+        self._pool._must_be_ours()
+        if self.cancelled() or not concurrent.futures.Future.cancel(self):
+            return self.cancelled()
+        self._end_task()
+        return True
+
+    def _end_task(self):
+        if self._seq and self.cancelled():
+            try:
+                self._pool._send({"op": "cancel", "seqs": [self._seq]})
+            except PoolError:
+                pass  # it has ended, and the task with it
 
 
 class _Needs(concurrent.futures.Executor):
@@ -215,11 +224,14 @@ class Pool(concurrent.futures.Executor):
             self._bridge.stdin.write(line)
             self._bridge.stdin.flush()
 
+    def _must_be_ours(self):
+        if os.getpid() != self._pid:
+            raise PoolError("the pool is that of process %d, from which this one was forked" % self._pid)
+
     def _send(self, request, done=None):
         """Sends a request; done gets its answer, or None if there is none."""
+        self._must_be_ours()
         with self._lock:
-            if os.getpid() != self._pid:
-                raise PoolError("the pool is that of process %d, from which this one was forked" % self._pid)
             if self._closing and request["op"] == "run":
                 raise PoolError("the pool is shut down")
             if self._error:
@@ -278,8 +290,7 @@ class Pool(concurrent.futures.Executor):
 
     def _task(self, task, finish, clean=lambda: None):
         """Sends a task. When it has ended, finish makes the value of its Result; then clean is called."""
-        future = _Future()
-        future._pool = self
+        future = _Future(self)
 
         def value(answer):
             if answer is None:
@@ -305,15 +316,12 @@ class Pool(concurrent.futures.Executor):
         def taken(answer):
             if answer is None or answer.get("error"):
                 return ended(answer)
-            with self._lock:
-                future._seq = answer["seq"]
-                unwanted = future._unwanted
             try:
-                self._send({"op": "wait", "seqs": [future._seq]}, ended)
-                if unwanted:
-                    self._send({"op": "cancel", "seqs": [future._seq]})
+                self._send({"op": "wait", "seqs": [answer["seq"]]}, ended)
             except PoolError:
-                ended(None)
+                return ended(None)
+            future._seq = answer["seq"]
+            future._end_task()
 
         self._send({"op": "run", "task": task}, taken)
         return future

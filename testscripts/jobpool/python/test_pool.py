@@ -90,6 +90,22 @@ class ServedPool(unittest.TestCase):
         self.assertEqual(self.pool.run("echo free", cpus=2).result(180).stdout, "free\n")
         self.assertFalse(os.path.exists(name))
 
+    def test_cancel_answers_late(self):
+        # The end of the task is told while the request to end it has not returned.
+        send = self.pool._send
+
+        def slow(request, done=None):
+            send(request, done)
+            if request["op"] == "cancel":
+                concurrent.futures.wait([future], 180)
+
+        self.pool._send = slow
+        future = self.pool.run("echo >late; sleep 1000")
+        wait_for("late")
+        self.assertTrue(future.cancel())
+        self.assertTrue(future.cancelled())
+        self.assertTrue(future.cancel())
+
     def test_cancelled_functions_leave_nothing(self):
         futures = [self.pool.submit(time.sleep, 1000) for _ in range(4)]
         for f in futures:
@@ -204,8 +220,13 @@ class OwnPool(unittest.TestCase):
     def test_forks(self):
         # A fork can neither use the pool of its parent nor end it.
         with jobpool.Pool(options=["--jobs", "1"]) as pool:
+            left = pool.run("echo left")
             pid = os.fork()
             if pid == 0:
+                try:
+                    left.cancel()
+                except jobpool.PoolError:
+                    pass
                 try:
                     pool.run("true")
                 except jobpool.PoolError as e:
@@ -214,6 +235,7 @@ class OwnPool(unittest.TestCase):
                 finally:
                     os._exit(9)
             self.assertEqual(os.waitpid(pid, 0)[1] >> 8, 7)
+            self.assertEqual(left.result(180).stdout, "left\n")
             self.assertEqual(pool.run("echo still").result(180).stdout, "still\n")
 
     def test_killed(self):
