@@ -1,6 +1,7 @@
 package jobpool
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -282,6 +283,39 @@ func TestPilotsHereOverSlurm(t *testing.T) {
 	await(p, "the jobs end with their scheduler", func() bool { return len(p.jobs()) == 0 })
 	p.endsOnce(4)
 	p.noneLeft()
+}
+
+// A program in Python has nodes of jobs of its own: its pool submits one when there is something to do, and
+// no job outlives it.
+func TestPythonAllocatesOverSlurm(t *testing.T) {
+	p := pilots(t)
+	all := pythons(t)
+	module, err := filepath.Abs("../../lib/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*harness.Patience)
+	defer cancel()
+	c := exec.CommandContext(ctx, all[len(all)-1], "-B", "-c", `if True:
+		import jobpool, os, subprocess, time
+		options = ["--alloc-sbatch=--partition=cpu --cpus-per-task=2", "--jobs", "2", "--linger", "1s"]
+		with jobpool.Pool(alloc="cpu(cores=2) & duration=10m", options=options) as pool:
+			first = pool.submit(os.getenv, "SLURM_JOB_ID").result()
+			listed = ["squeue", "-h", "-j", first, "-t", "RUNNING,COMPLETING"]
+			while subprocess.run(listed, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout:
+				time.sleep(0.1)
+			second = pool.run("echo $SLURM_JOB_ID").result().stdout.strip()
+			print(first.isdigit(), second.isdigit(), first != second)
+		try:
+			jobpool.Pool(alloc="cpu(cores=x)")
+		except jobpool.PoolError as e:
+			print(e)`)
+	c.Dir, c.Env = p.dir, append(append(os.Environ(), p.env...), "PYTHONPATH="+module)
+	out, err := c.CombinedOutput()
+	if text := string(out); err != nil || !strings.Contains(text, "True True True\n") || !strings.Contains(text, "exit status 2: jobpool: --alloc: ") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	await(p, "the jobs end with the program", func() bool { return len(p.jobs()) == 0 })
 }
 
 // A job that has been idle for --linger ends, while another one works.

@@ -233,10 +233,11 @@ class Pool(concurrent.futures.Executor):
     """The nodes of a jobpool.
 
     run is the run directory of a "jobpool serve" that is there. Without it, one is started with
-    options (such as ["--nodes", "a,b"]) and ended by shutdown. program is the jobpool to use.
+    options (such as ["--nodes", "a,b"]) and ended by shutdown. alloc is a request for lfind: the pool
+    submits jobs of its own to Slurm. program is the jobpool to use.
     """
 
-    def __init__(self, run=None, options=(), program=None, patience=60):
+    def __init__(self, run=None, options=(), program=None, patience=60, alloc=None):
         self._program = program or _program()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -248,12 +249,16 @@ class Pool(concurrent.futures.Executor):
         self._error = None
         self._server = self._own = None
         self._said = collections.deque(maxlen=4)  # the last messages of jobpool
+        if alloc is not None:
+            if run is not None:
+                raise PoolError("run and alloc cannot be combined")
+            options, patience = ["--alloc", alloc] + list(options), max(patience, 600)  # lfind asks Slurm
         if run is None:
             # Beside the caller's files, which all nodes have.
             self._own = run = tempfile.mkdtemp(prefix=".jobpool-", dir=os.getcwd())
             # The pipe ends with this program, however that ends, and the pool with the pipe.
             self._server = subprocess.Popen([self._program, "serve", "--quiet", "--until-eof", "--run", run] + list(options),
-                                            stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+                                            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             self._listener = self._thread("messages", self._complain, self._server.stderr)
         self.run_directory = os.path.abspath(run)
         self._files = os.path.join(self.run_directory, "python")

@@ -37,8 +37,9 @@ _LINGER, _LINGER_WANTED = 5, 0.2
 # Seconds after which a process ends although calls wait, if other tasks of this program wait too.
 _TURN = 1
 
-# Bytes in the files of a process after which it ends.
-_MOST = 64 << 20
+# Bytes in the files of a process, and of each stream of its output, after which it ends. The output of a
+# task that has more than 8 MiB of it is cut.
+_MOST, _MOST_PRINTED = 64 << 20, 4 << 20
 
 _LONGEST = 0.5
 
@@ -255,7 +256,7 @@ class Calls(object):
                     turn = now - p.began > _TURN and self._is_wanted(kind)
                     if kind.single:
                         p.state = ENDING
-                    elif turn or p.written + p.answers.at + sum(p.printed) > _MOST:
+                    elif turn or p.written + p.answers.at > _MOST or max(p.printed) > _MOST_PRINTED:
                         self._leave(p)
             p.since = now
             try:

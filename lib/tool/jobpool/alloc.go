@@ -47,7 +47,8 @@ func withoutAlloc(args []string) []string {
 			}
 			continue
 		}
-		if option := strings.HasPrefix(a, "-") || i == 0 && a == "run" || isValue(args, i); !option { // the template, and what follows
+		command := i == 0 && (a == "run" || a == "serve")
+		if !strings.HasPrefix(a, "-") && !command && !isValue(args, i) { // the template, and what follows
 			return append(out, args[i:]...)
 		}
 		out = append(out, a)
@@ -84,7 +85,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	v := &values{c: c}
 	p := &pilot.Pool{
 		MaxJobs: v.count("max-jobs", 1, 1), Linger: v.duration("linger", 5*time.Minute).Seconds(),
-		Here: v.oneOf("scheduler", "job", "here") == 1,
+		Here: v.oneOf("scheduler", "job", "here") == 1 || serve, // where programs find it
 	}
 	policy, base, size := v.policy(serve), v.base(), v.jobs()
 	given, err := sbatchOptions(c.StringSlice("alloc-sbatch"))
@@ -92,8 +93,8 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, cmp.Or(v.err, err)
 	}
 	switch {
-	case serve:
-		return false, fault.Errorf(fault.Usage, "--alloc cannot be combined with serve")
+	case serve && c.String("scheduler") == "job":
+		return false, fault.Errorf(fault.Usage, "--scheduler job cannot be combined with serve")
 	case c.IsSet("nodes"), c.IsSet("via"), c.IsSet("via-cmd"):
 		return false, fault.Errorf(fault.Usage,
 			"--alloc: the nodes are those of its jobs: --nodes, --via and --via-cmd cannot be combined with it")
@@ -105,7 +106,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if c.Bool("dry-run") {
 		return true, nil
 	}
-	in, err := readInput(c, false)
+	in, err := readInput(c, serve)
 	if err != nil {
 		return false, err
 	}
@@ -114,9 +115,9 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, err
 	}
 	if continues(c.Context, run) {
-		return false, refill(c, run, p)
+		return false, refill(c, run, p, serve)
 	}
-	history, err := past(run, c.String("joblog"), resumes(c, &policy), false)
+	history, err := past(run, c.String("joblog"), resumes(c, &policy), serve)
 	if err != nil {
 		return false, err
 	}
@@ -140,7 +141,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, err
 	}
 	defer tasks.forget()
-	return submit(c, run, p, tasks, resumes(c, &policy), sizeOf(options, size))
+	return submit(c, run, p, in, tasks, resumes(c, &policy) || serve, sizeOf(options, size))
 }
 
 // resumes reports whether a run may continue.
@@ -149,14 +150,14 @@ func resumes(c *cli.Context, p *scheduler.Policy) bool {
 }
 
 // submit sets up a pool and submits its first jobs. It reports whether the scheduler is to run here.
-func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool, size pool.Need) (here bool, err error) {
+func submit(c *cli.Context, run string, p *pilot.Pool, in *taskInput, tasks *work, resume bool, size pool.Need) (here bool, err error) {
 	call, err := pilot.Call(c.Context, run)
 	if err != nil {
 		return false, err
 	}
 	defer call.Close()
 	if continues(c.Context, run) {
-		return false, refill(c, run, p)
+		return false, refill(c, run, p, in.serve)
 	}
 	before, err := pilot.Load(run)
 	p.ID, p.Call = uuid.NewString()[:13], uuid.NewString()[:13]
@@ -258,7 +259,10 @@ func told(c *cli.Context, run string, ids []string, err error) error {
 
 // refill is for a run that has a scheduler: the call may change how many jobs it may have, and how long
 // they may be idle, and submits one where there is none.
-func refill(c *cli.Context, run string, given *pilot.Pool) error {
+func refill(c *cli.Context, run string, given *pilot.Pool, serve bool) error {
+	if serve {
+		return hintRun(fault.Errorf(fault.Busy, "run directory %q is in use by another scheduler", run))
+	}
 	p, err := pilot.Load(run)
 	if err != nil {
 		return fault.Errorf(fault.Busy, "run directory %q is in use by a scheduler that has no jobs of its own", run)
@@ -334,6 +338,9 @@ func takeInput(
 	c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy, history *journal.History,
 ) (tasks *work, err error) {
 	w := &work{demand: pool.Demand{}}
+	if in.serve {
+		return w, nil // they come from programs
+	}
 	defer func() {
 		if err != nil {
 			w.forget()

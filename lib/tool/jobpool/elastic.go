@@ -123,7 +123,7 @@ func (e *elastic) watch(ctx context.Context) {
 			}
 			e.exclude(ctx)
 			e.lingered(ctx)
-			if now := clock.Now(); e.status.InputRead && e.due(now) {
+			if now := clock.Now(); (e.status.InputRead || e.runner.policy.Serve) && e.due(now) {
 				e.counted = now
 				e.fill(ctx)
 			}
