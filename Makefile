@@ -36,7 +36,7 @@ SLURMTESTS := 'Slurm|Srun|AreTrue|Accepted|Land'
 SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench sbatch
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos fuzz man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
+.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos hostile fuzz man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ CHAOS ?= ./testscripts/chaos ./testscripts/vast ./testscripts/jobpool
 
 chaos: ## break everything around agents and pools for TIME, by the choices of SEED: on a real Slurm, and on the market of the tests
 	PONOS_TEST_SLURM=require $(GOTEST) -count=1 -v -timeout 60m -run '^(TestChaos|TestKilledAtEachSystemCall)$$' $(CHAOS) -seed=$(SEED) -time=$(TIME)
+
+hostile: ## submit what lfind finds to 100 requests of each of five users, drawn from SEED, on a hostile cluster of real Slurm
+	PONOS_TEST_SLURM=require PONOS_CASES=100 PONOS_SEED=$(SEED) $(GOTEST) -v -count=1 -timeout 60m ./testscripts/lfind/hostile
 
 forecast: ## measure how good the forecasts of fairshare are: PROBES jobs on a real Slurm, about 5 s each
 	PONOS_TEST_SLURM=require PONOS_FORECAST=$(PROBES) $(GOTEST) -v -count=1 -run 'TestSlurm/forecasts' -timeout 120m ./testscripts/fairshare/cluster

@@ -268,6 +268,9 @@ func (l *Launcher) lacks(g *group, c *choice, a *request.Alternative, need admis
 		all = append(all, Reason{"cores", fmt.Sprintf("jobs get whole nodes of %d cores, the partition allows %d on a node",
 			g.cores, p.MaxCPUsPerNode.Max)})
 	}
+	if p != nil && (a.Exclusive || p.Exclusive) && slices.ContainsFunc(a.GRES, request.Amount.Sharing) {
+		all = append(all, Reason{"gres", "jobs get whole nodes, and Slurm never starts one of these with parts of a GPU"})
+	}
 	if p != nil && l.admission != nil && g.cores > 0 && (a.Exclusive || p.Exclusive) {
 		all = append(all, l.wholeNodes(g, c, a)...)
 	}

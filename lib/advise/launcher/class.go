@@ -80,7 +80,7 @@ func (l *Launcher) classify(a *request.Alternative, matching []*candidate) {
 		if isScarce(c.group.partition.name) {
 			c.class |= classScarce
 		}
-		if len(c.group.gpus) > 0 && len(a.GPUs) == 0 {
+		if len(c.group.gpus) > 0 && len(a.GPUs) == 0 && !slices.ContainsFunc(a.GRES, request.Amount.Sharing) {
 			c.class |= classIdleGPUs
 		}
 		if len(c.uncertain) > 0 {

@@ -91,6 +91,7 @@ type figures struct {
 	disk        int64
 	gres        []slurm.GRES // as configured in Slurm
 	complete    bool         // from Slurm: a resource that is not listed does not exist
+	manyShared  bool         // a job can have shards of several GPUs
 }
 
 // gpuSet is a number of identical GPUs of a node.

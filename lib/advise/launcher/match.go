@@ -56,25 +56,44 @@ func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
 			if is = gpu.No; why == nil {
 				return is
 			}
-			why("gres", "%d of gres %s requested, %d available", x.Count, x.Name, have)
+			where := ""
+			if x.Sharing() {
+				where = " on one GPU"
+			}
+			why("gres", "%d of gres %s requested, %d available%s", x.Count, x.Name, have, where)
 		}
 	}
 	return is
 }
 
-// gresCount returns how many of a GRES (NAME or NAME:TYPE) a node has, and whether its GRES are
-// known.
+// gresCount returns how many of a GRES (NAME or NAME:TYPE) a job can have of a node, and whether
+// its GRES are known. Slurm gives a job shards of one GPU, and never starts one that wants more.
 func (g *figures) gresCount(name string) (int64, bool) {
 	if !g.complete {
 		return 0, false
 	}
 	n := int64(0)
 	for _, x := range g.gres {
-		if x.Name == name || x.Name+":"+x.Type == name {
+		switch {
+		case x.Name != name && x.Name+":"+x.Type != name:
+		case x.Name == "shard" && !g.manyShared:
+			n = max(n, x.Count/max(1, g.gpusOfType(x.Type)))
+		default:
 			n += x.Count
 		}
 	}
 	return n, true
+}
+
+// gpusOfType returns the number of GPUs of a type of Slurm's, or of all.
+func (g *figures) gpusOfType(name string) int64 {
+	n := int64(0)
+	for _, x := range g.gres {
+		if x.Name == "gpu" && (name == "" || x.Type == name) {
+			n += x.Count
+		}
+	}
+	return n
 }
 
 // matchGPUs reports whether a node has all requested GPUs at the same time.

@@ -176,6 +176,7 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Part, featur
 		return fig // an unknown format: use the features alone
 	}
 	fig.gres = gres
+	fig.manyShared = strings.Contains(strings.ToUpper(l.admission.Config.Get("SelectTypeParameters")), "MULTIPLE_SHARING_GRES_PJ")
 	said := int64(0) // memory of each GPU from the features or the file
 	if len(fig.gpus) > 0 {
 		said = fig.gpus[0].most

@@ -185,6 +185,11 @@ func TestGPUsOfNodes(t *testing.T) {
 		{"an upper bound is the size on the box", node("a", "p", gres("gpu:v100:4", "v100-16g")), "cuda(mem<=16G)", "--partition=p --gpus-per-node=1"},
 		{"an upper bound is the size on the box", node("a", "p", gres("gpu:l40s:4", "(null)")), "cuda(mem=24G..48G)", "--partition=p --gpus-per-node=1"},
 		{"and no more", node("a", "p", gres("gpu:l40s:4", "(null)")), "cuda(mem<=40G)", "none"},
+		{"shards are those of one GPU", node("a", "p", gres("gpu:4,shard:8", "(null)")), "gres(shard) * 3", "none"},
+		{"of each type as many as it has", node("a", "p", gres("gpu:t4:1,gpu:l40s:3,shard:t4:2,shard:l40s:12", "(null)")), "gres(shard) * 4",
+			"--partition=p --gres=shard:4"},
+		{"whole nodes come without shards", node("a", "p", gres("gpu:4,shard:8", "(null)")), "gres(shard) & exclusive", "none"},
+		{"a type of shards", node("a", "p", gres("gpu:t4:1,gpu:l40s:3,shard:t4:2,shard:l40s:12", "(null)")), "gres(shard:t4) * 3", "none"},
 	} {
 		partitions := "PartitionName=p State=UP\nPartitionName=v100 State=UP"
 		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, c.nodes, partitions, "", "")}

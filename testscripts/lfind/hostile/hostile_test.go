@@ -17,11 +17,11 @@ import (
 )
 
 // machines are nodes of several kinds: with two threads on a core, with two types of GPUs, with GPUs of which only a
-// feature tells the model, with slices beside whole GPUs, with several sockets.
+// feature tells the model, with slices beside whole GPUs, with shards of GPUs, with several sockets.
 const machines = `cpu1 1 2x2 8000 cpu
 cpu2 2 2 30000 cpu,big
-gpu1 1 8 16000 ib a100:2,rtx2080:2
-gpu2 1 4x2 16000 a100-80g :4
+gpu1 1 8 16000 ib a100:2,rtx2080:2,shard:8
+gpu2 1 4x2 16000 a100-80g :4,shard:12
 small1 2 4 12000 mig h100:1,h100_1g.10gb:3`
 
 // gpuOf is what a device of a node is: its model, and the gigabytes that are sure of it.
@@ -86,6 +86,7 @@ type asked struct {
 	spec, model     string
 	gigabytes, gpus int
 	slice           bool
+	shards          string // number of shards of a GPU; ""
 }
 
 func draw(r *rand.Rand) asked {
@@ -112,6 +113,9 @@ func draw(r *rand.Rand) asked {
 			term += fmt.Sprintf(" * %d", a.gpus)
 		}
 		terms = append(terms, term)
+	} else if r.IntN(3) == 0 {
+		a.shards = strconv.Itoa(1 + r.IntN(4)) // a GPU of gpu1 has 2, of gpu2 3
+		terms = append(terms, fmt.Sprintf("gres(shard) * %s", a.shards))
 	}
 	switch r.IntN(5) {
 	case 0, 1:
@@ -138,11 +142,17 @@ func draw(r *rand.Rand) asked {
 	return a
 }
 
-// fits reports whether a line of a job's output, "NODE DEVICES", is what was requested.
-func (a *asked) fits(line string) bool {
-	node, devices, _ := strings.Cut(strings.TrimSpace(line), " ")
-	if a.gpus == 0 {
-		return node != ""
+// fits reports whether a job's output, "NODE DEVICES SHARDS", is what was requested.
+func (a *asked) fits(output string) bool {
+	words := append(strings.Split(strings.TrimSuffix(output, "\n"), " "), "", "")
+	node, devices, shards := words[0], words[1], words[2]
+	switch {
+	case node == "" || shards != a.shards:
+		return false
+	case a.shards != "":
+		return len(devices) == 1
+	case a.gpus == 0:
+		return true
 	}
 	n := 0
 	for word := range strings.SplitSeq(devices, ",") {
@@ -223,7 +233,7 @@ func TestSubmitted(t *testing.T) {
 		wait.Wait()
 	}
 	refused := 0
-	script := "#!/bin/sh\necho $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES\n"
+	script := "#!/bin/sh\necho \"$SLURMD_NODENAME $CUDA_VISIBLE_DEVICES $SLURM_SHARDS_ON_NODE\"\n"
 	for _, j := range jobs {
 		path := filepath.Join(j.who.Dir, "job.sh")
 		executable.Write(t, path, script)

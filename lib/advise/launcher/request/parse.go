@@ -84,6 +84,10 @@ func (p *parser) request() (Request, error) {
 				slices += g.Count
 			}
 		}
+		if at := sharing(&alternatives[i]); at != "" && len(alternatives[i].GPUs) > 0 {
+			return Request{}, p.fail(0, fmt.Sprintf("GPUs and gres %s in one job: Slurm gives a job whole GPUs or parts of one", at),
+				"one of both", fmt.Sprintf("request the GPUs alone, or gres(%s) alone", at))
+		}
 		if tasks := max(1, alternatives[i].Tasks); slices > tasks {
 			what := fmt.Sprintf("%d slices of GPUs and %d tasks on each node: a process can use one slice only", slices, tasks)
 			return Request{}, p.fail(0, what,
@@ -91,6 +95,16 @@ func (p *parser) request() (Request, error) {
 		}
 	}
 	return Request{alternatives, p.warnings}, nil
+}
+
+// sharing returns the requested GRES that is a part of a GPU, or "".
+func sharing(a *Alternative) string {
+	for _, x := range a.GRES {
+		if x.Sharing() {
+			return x.Name
+		}
+	}
+	return ""
 }
 
 // either reads alternatives separated by "|".

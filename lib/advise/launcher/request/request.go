@@ -289,6 +289,12 @@ func (a Alternative) moreTerms() []string {
 	return terms
 }
 
+// Sharing reports whether a GRES is a part of a GPU that several jobs share.
+func (x Amount) Sharing() bool {
+	name, _, _ := strings.Cut(x.Name, ":")
+	return name == "shard" || name == "mps"
+}
+
 func (x Amount) term(word string) string {
 	s := word + "(" + x.Name + ")"
 	if x.Count > 1 {
