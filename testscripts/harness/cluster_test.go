@@ -58,7 +58,7 @@ func TestClusterEndsWithItsTest(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = left.Process.Kill(); _ = left.Wait() })
-			if !Wait(func() bool { return len(tasks(dir)) >= 2 }) {
+			if !Wait(func() bool { return len(tasks(dir)) >= 2 && len(steps(dir)) > 0 }) {
 				t.Error("no job runs")
 			}
 		}},
@@ -88,10 +88,10 @@ func TestClusterEndsWithItsTest(t *testing.T) {
 			_ = c.Wait()
 			if !Wait(func() bool {
 				files, err := filepath.Glob(dir + "*")
-				return err == nil && len(files) == 0 && len(marked(dir)) == 0 && len(tasks(dir)) == 0
+				return err == nil && len(files) == 0 && len(marked(dir)) == 0 && len(tasks(dir)) == 0 && len(steps(dir)) == 0
 			}) {
 				files, _ := filepath.Glob(dir + "*")
-				t.Errorf("left: processes %v and %v, files %v", marked(dir), tasks(dir), files)
+				t.Errorf("left: processes %v, %v and %v, files %v", marked(dir), tasks(dir), steps(dir), files)
 			}
 		})
 	}
@@ -103,6 +103,19 @@ func marked(dir string) []int { return processes("PONOS_CLUSTER_DAEMON="+dir+"\x
 // tasks are the processes of jobs of a cluster.
 func tasks(dir string) []int {
 	return processes("SLURM_CONF="+filepath.Join(dir, "etc/slurm.conf")+"\x00", "sleep\x00")
+}
+
+// steps are the slurmstepds of a cluster. One that is left tells the end of its job to the next cluster of that directory.
+func steps(dir string) (pids []int) {
+	cwds, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, cwd := range cwds {
+		comm, _ := os.ReadFile(filepath.Join(filepath.Dir(cwd), "comm"))
+		to, _ := os.Readlink(cwd)
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(cwd))); err == nil && string(comm) == "slurmstepd\n" && strings.HasPrefix(to, dir+"/") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // processes have a variable, and a command line that begins so.

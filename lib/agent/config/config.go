@@ -40,6 +40,7 @@ type Config struct {
 	Local       Local       `yaml:"local"`
 	Vast        Vast        `yaml:"vast_api"`
 	Environment Environment `yaml:"environments"`
+	Prepare     Prepare     `yaml:"prepare"`
 	Retention   Duration    `yaml:"retention"`
 	// Retry holds the retry rules of tasks that have none of their own: see lib/task/need.
 	Retry string `yaml:"retry"`
@@ -155,6 +156,11 @@ type Environment struct {
 	Keep     Duration `yaml:"keep"`      // how long an unused environment is kept
 }
 
+// Prepare configures how long tasks wait for their code.
+type Prepare struct {
+	GiveUp Duration `yaml:"give_up"` // 0: the first failure ends the task
+}
+
 // DefaultTaskFormat is the format of the agent's lines in a task's log.
 const DefaultTaskFormat = "[agent %(levelname)s %(asctime)s] %(message)s"
 
@@ -177,6 +183,7 @@ func Default() Config {
 		Environment: Environment{
 			Python: "python3", Timeout: Duration(time.Hour), Keep: Duration(30 * 24 * time.Hour),
 		},
+		Prepare: Prepare{GiveUp: Duration(24 * time.Hour)},
 	}
 }
 
