@@ -49,9 +49,9 @@ func bash(w io.Writer, d app.Description) {
 		line("%s_live() {", name)
 		line("\tlocal before= found")
 		line("\tif [[ $word == *,* ]]; then before=${word%%,*},; fi")
-		line("\twhile read -r found; do")
+		line("\twhile IFS=$'\\t' read -r found _; do")
 		line("\t\tif [[ $before$found == \"$word\"* ]]; then COMPREPLY+=(\"$before$found\"); fi")
-		line("\tdone < <(ponos-task words \"$1\" 2>/dev/null)")
+		line("\tdone < <(ponos-task words \"$1\" \"${word##*,}\" 2>/dev/null)")
 		line("}")
 		line("")
 	}

@@ -23,11 +23,13 @@ func zsh(w io.Writer, d app.Description) {
 		line("")
 		line("# Adds the words of a kind that ponos-task knows at the moment; of a list, its last word.")
 		line("%s() {", zshLive(d.Name))
-		line("\tlocal -a found")
-		line("\tfound=(${(f)\"$(ponos-task words $1 2>/dev/null)\"})")
+		line("\tlocal -a found words")
 		line("\tcompset -P '*,'")
 		line("\tif [[ $1 == users ]]; then _users; fi")
-		line("\tcompadd -a found")
+		line("\tfound=(${(f)\"$(ponos-task words $1 ${(Q)PREFIX} 2>/dev/null)\"})")
+		line("\twords=(${found%%%%$'\\t'*})")
+		line("\tfound=(${found/$'\\t'/  -- })")
+		line("\tcompadd -l -d found -a words")
 		line("}")
 	}
 	for _, l := range all {

@@ -61,10 +61,15 @@ func run(t *testing.T, env []string, args ...string) string {
 
 func TestWords(t *testing.T) {
 	env, _ := world(t)
-	tasks := append(strings.Fields(run(t, env, harness.Bin+"/ponos-list", "--ids")), "lr-0.1", "marked-7", "true")
+	tasks := []string{"lr-0.1 pending", "marked-7", "true pending"}
+	for line := range strings.Lines(run(t, env, harness.Bin+"/ponos-list", "--long")) {
+		if words := strings.Fields(line); words[0] != "TASK" {
+			tasks = append(tasks, words[0][len(words[0])-8:]+" "+words[1]+", "+words[2])
+		}
+	}
 	slices.Sort(tasks)
 	for kind, want := range map[string]string{
-		"partitions": "gpu gpu_spot", "accounts": "iea@a100 research root", "users": "zoe42", "jobs": "4711 8", "groups": "sweep",
+		"partitions": "gpu gpu_spot", "accounts": "iea@a100 research root", "users": "zoe42", "jobs": "4711 8", "groups": "sweep 1 task: 1 pending",
 		"tasks": strings.Join(tasks, " "), "tags": "big slow small",
 	} {
 		got := strings.Join(strings.Fields(run(t, env, harness.Bin+"/ponos-task", "words", kind)), " ")
@@ -84,7 +89,7 @@ func TestSilence(t *testing.T) {
 		env[1] = "PATH=" + filepath.Dir(program) + ":" + harness.Bin + ":/bin"
 		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PONOS_COMPLETION_TIMEOUT=") })
 		executable.Write(t, program, text)
-		// Within the tool the limit is 80 ms; here it is that a program that hangs for 100
+		// Within the tool the limit is 300 ms; here it is that a program that hangs for 100
 		// seconds does not hold the shell up.
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 		c := exec.CommandContext(ctx, harness.Bin+"/ponos-task", "words", "partitions")
@@ -115,6 +120,9 @@ func questions(id string) map[string]string {
 		"fairshare jobs 47":            "4711",
 		"fairshare --account iea":      "iea@a100",
 		"ponos jobp":                   "jobpool",
+		"ponos li":                     "list",
+		"ponos list --state comp":      "completed",
+		"ponos log lr-":                "lr-0.1",
 		// What a tool says of itself.
 		"lfind --kind sl":                 "slurm",
 		"lfind --format sc":               "script",
@@ -146,9 +154,13 @@ func TestFish(t *testing.T) {
 	harness.Programs(t, "fish")
 	env, id := world(t)
 	for line, want := range questions(id) {
-		tool, _, _ := strings.Cut(line, " ")
+		words := strings.Fields(line)
+		files := filepath.Join(harness.Root(), "completions/fish", words[0]) + ".fish"
+		if words[0] == "ponos" { // else those of programs in PATH are loaded when they are needed
+			files += " " + filepath.Join(harness.Root(), "completions/fish", "ponos-"+words[1]) + ".fish"
+		}
 		// A candidate has a tab and a description behind it.
-		got, _, _ := strings.Cut(run(t, env, "fish", "--private", "-c", "source $argv[1]; complete -C $argv[2]", filepath.Join(harness.Root(), "completions/fish", tool+".fish"), line), "\t")
+		got, _, _ := strings.Cut(run(t, env, "fish", "--private", "-c", "for file in (string split ' ' $argv[1]); test -e $file; and source $file; end; complete -C $argv[2]", files, line), "\t")
 		if got = strings.TrimSpace(got); got != want {
 			t.Errorf("%q: got %q, want %q", line, got, want)
 		}

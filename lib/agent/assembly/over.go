@@ -38,3 +38,11 @@ func runOnEnd(ctx context.Context, q *spool.Queue, system command.Runner) error 
 	}
 	return errors.Join(errs...)
 }
+
+// SignOff tells the users of the spool that this agent takes no more turns.
+func (p *System) SignOff() error {
+	if q, ok := p.Agent.Queue.(*spool.Queue); ok {
+		return q.SignOff()
+	}
+	return nil
+}

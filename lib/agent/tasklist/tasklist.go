@@ -135,8 +135,8 @@ func (f Filter) Has(s spool.Summary) bool {
 	return (f.Since.IsZero() || !s.Created.Before(f.Since)) && (f.Until.IsZero() || s.Created.Before(f.Until))
 }
 
-// Unknown says that no task has the group or the name of the filter; nil if some have.
-func (f Filter) Unknown(all []spool.Summary) error {
+// unknown says that no task has the group or the name of the filter; nil if some have.
+func (f Filter) unknown(all []spool.Summary) error {
 	groups, names := map[string]bool{}, map[string]bool{}
 	for _, s := range all {
 		groups[s.Group], names[s.Slug] = true, true
@@ -160,13 +160,46 @@ func (f Filter) Unknown(all []spool.Summary) error {
 
 // Nothing says that the filter selects none of these tasks, and why; nil if the filter is empty.
 func (f Filter) Nothing(all []spool.Summary) error {
-	if err := f.Unknown(all); err != nil || f.Empty() {
+	if err := f.unknown(all); err != nil || f.Empty() {
 		return err
 	}
-	if len(f.States) > 0 {
-		return fmt.Errorf("no task that matches is in state %s", strings.Join(f.States, ", "))
+	rest, others, earlier := f, 0, 0
+	rest.States = nil
+	for _, s := range all {
+		switch {
+		case s.Retried && f.Has(s):
+			earlier++
+		case !s.Retried && rest.Has(s):
+			others++
+		}
 	}
-	return errors.New("no task matches")
+	text := "no task matches"
+	if len(f.States) > 0 && others > 0 {
+		if text = "no task"; !rest.Empty() {
+			text += " that matches"
+		}
+		text += " " + is(f.States)
+	}
+	switch earlier {
+	case 0:
+		return errors.New(text)
+	case 1:
+		return errors.New(text + ", but for 1 that was retried")
+	}
+	return fmt.Errorf("%s, but for %d that were retried", text, earlier)
+}
+
+// is says in which states no task is.
+func is(states []string) string {
+	if len(states) == 1 {
+		switch states[0] {
+		case "unfinished", "unsuccessful":
+			return "is " + states[0]
+		case "ended":
+			return "has ended"
+		}
+	}
+	return "is in state " + task.Clean(strings.Join(states, " or "))
 }
 
 // maxNear limits among how many names the nearest is looked for.

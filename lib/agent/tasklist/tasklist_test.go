@@ -153,7 +153,12 @@ func TestNothing(t *testing.T) {
 		{"", "lr", "trian", "", `no task has the name "trian"; did you mean "train"?`},
 		{"", "", "", "1min", "no task matches; "},
 		{"", "lr", "train", "", "no task matches; "},
-		{"stopped,stopping", "lr", "", "", "no task that matches is in state stopped, stopping; "},
+		{"stopped,stopping", "lr", "", "", "no task that matches is in state stopped or stopping; "},
+		{"stopping", "", "", "", "no task is in state stopping; "},
+		{"unsuccessful", "lr", "", "", "no task that matches is unsuccessful, but for 1 that was retried; "},
+		{"failed", "", "", "", "no task is in state failed, but for 1 that was retried; "},
+		{"failed", "", "", "10h", "no task that matches is in state failed, but for 1 that was retried; "},
+		{"running", "", "", "1min", "no task matches; "}, // there is one, but not of this time
 	} {
 		f, err := NewFilter(flags("state", tt.states, "group", tt.group, "name", tt.name, "since", tt.since, "until", ""), noon.Add(5*time.Hour))
 		if err != nil {

@@ -26,9 +26,9 @@ func TaskFlags(states []string, more ...cli.Flag) []cli.Flag {
 	return append([]cli.Flag{
 		ConfigFlag(),
 		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "use the spool `DIR`, without a configuration file"},
-		SomeOf(&cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE[,STATE...]`"}, states...),
-		&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "only tasks of the group `GROUP`, which may be a pattern"},
-		&cli.StringFlag{Name: "name", Aliases: []string{"n"}, Usage: "only tasks with the name `TASK`, which may be a pattern"},
+		SomeOf(&cli.StringFlag{Name: "state", Usage: "only tasks in state `STATE[,STATE...]`"}, states...),
+		&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "only tasks of the group `GROUP`, or of groups like 'lr*'"},
+		&cli.StringFlag{Name: "name", Aliases: []string{"n"}, Usage: "only tasks with the name `TASK`, or with names like 'lr*'"},
 		&cli.StringFlag{Name: "since", Usage: "only tasks submitted in the last `DURATION`, or since a date"},
 		&cli.StringFlag{Name: "until", Usage: "only tasks submitted more than `DURATION` ago, or before a date"},
 	}, more...)

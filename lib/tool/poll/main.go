@@ -102,6 +102,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return errors.Join(p.turn(turns), p.drainUploads(turns), system.RunOnEnd(turns), system.TidyDaily(turns))
 	}
 	err = errors.Join(p.loop(c.Context, turns, every), p.endOnEnd())
+	err = errors.Join(err, system.SignOff())
 	last, cancelLast := context.WithTimeout(turns, grace)
 	defer cancelLast()
 	if drainErr := p.drainUploads(last); last.Err() == nil {

@@ -176,7 +176,7 @@ func next(
 	case !e.State.Final():
 		return e, fault.Hint(fmt.Errorf("it is %s", e.State), "ponos-cancel stops it; it can be retried when it has ended")
 	case e.State == task.Completed:
-		return e, errors.New("it is completed")
+		return e, errors.New("it has completed, and only what failed or was stopped is retried")
 	case r.Retried:
 		id, err := s.Retried(r.ID)
 		if err != nil {

@@ -151,7 +151,7 @@ func TestRetry(t *testing.T) {
 		{"what has not ended, and what is completed", []string{"a pending", "b running", "c completed", "d failed"}, nil, "a b c d",
 			"d'\nerror task a (name-a): it is pending; ponos-cancel stops it; it can be retried when it has ended\n" +
 				"error task b (name-b): it is running; ponos-cancel stops it; it can be retried when it has ended\n" +
-				"error task c (name-c): it is completed; "},
+				"error task c (name-c): it has completed, and only what failed or was stopped is retried; "},
 		{"the oldest first, in whatever order they are named", []string{"a failed", "b failed"}, nil, "b a", "a'\nb'"},
 		{"a third attempt", []string{"a failed", "b failed of=a"}, nil, "b", "b'#3"},
 		{"twice", []string{"a failed", "b failed of=a"}, nil, "a", "error task a (name-a): it has already been retried, as task b; retry that one"},

@@ -101,6 +101,9 @@ func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
+	for _, warning := range oneValue(lists) {
+		app.Report(stderr, name, warning)
+	}
 	script, err := jobScript(c, args, words)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -46,6 +47,42 @@ func combinations(args []string) (lists [][]string, words []string, err error) {
 	return nil, nil, fault.Hint(
 		fault.Errorf(fault.Usage, "no command follows the lists of values"),
 		`put it after "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
+}
+
+// ranges are words that other tools take for several values.
+var ranges = regexp.MustCompile(`^(-?\d+)(?:\.\.|-|:)(-?\d+)$`)
+
+// oneValue are warnings about lists with one value that looks like several.
+func oneValue(lists [][]string) (warnings []error) {
+	for _, words := range lists {
+		if len(words) != 1 {
+			continue
+		}
+		name, value, named := strings.Cut(words[0], "=")
+		if !named {
+			name, value = "", words[0]
+		} else {
+			name += "="
+		}
+		inner := strings.TrimSuffix(strings.TrimPrefix(value, "{"), "}")
+		hint := ""
+		if ends := ranges.FindStringSubmatch(inner); ends != nil {
+			hint = fmt.Sprintf("%s{%s..%s}, which bash expands", name, ends[1], ends[2])
+		} else if parts := strings.Split(inner, ","); len(parts) > 1 && !slices.Contains(parts, "") {
+			var each []string
+			for _, part := range parts[:min(len(parts), 3)] {
+				each = append(each, shell.Quote(name+part))
+			}
+			if hint = strings.Join(each, " "); len(parts) > 3 {
+				hint += " ..."
+			}
+		} else {
+			continue
+		}
+		warnings = append(warnings, fault.Hint(
+			fmt.Errorf("warning: %s is one value", task.Clean(words[0])), "for a task for each, give "+task.Clean(hint)))
+	}
+	return warnings
 }
 
 // isOption reports whether a word is an option of this tool.

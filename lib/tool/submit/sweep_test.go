@@ -149,3 +149,26 @@ func FuzzNewGroup(f *testing.F) {
 		}
 	})
 }
+
+// A list with one value that looks like several is said.
+func TestOneValue(t *testing.T) {
+	for list, want := range map[string]string{
+		"seed=1..5":       "error warning: seed=1..5 is one value; for a task for each, give seed={1..5}, which bash expands",
+		"{1..5}":          "error warning: {1..5} is one value; for a task for each, give {1..5}, which bash expands",
+		"1-3":             "error warning: 1-3 is one value; for a task for each, give {1..3}, which bash expands",
+		"lr=0.1,0.2":      "error warning: lr=0.1,0.2 is one value; for a task for each, give lr=0.1 lr=0.2",
+		"x={a,b c,d,e}":   "error warning: x={a,b c,d,e} is one value; for a task for each, give x=a 'x=b c' x=d ...",
+		"lr=0.1":          "",
+		"data=a,":         "",
+		"date=2026-11-28": "",
+		"file=a-b.txt":    "",
+	} {
+		got := ""
+		for _, w := range oneValue([][]string{{list}, {"a,b", "c"}}) {
+			got += result("", fault.Wrap(fault.Usage, w))
+		}
+		if got != want {
+			t.Errorf("%s: %s; want %s", list, got, want)
+		}
+	}
+}

@@ -7,31 +7,35 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// The completions of the shells ask "ponos-task words KIND" for what there is at
-// the moment. A person waits with a finger on the key, so there is an answer within
-// this time or none, and no word about why.
+// The completions of the shells ask "ponos-task words KIND [BEGINNING]" for what there is at the moment: a word on each line, with
+// a description behind a tab where there is one. A person waits with a finger on the key, so programs that do not answer within
+// this time are left alone, without a word about why. The spool is always waited for.
 const (
-	atOnce      = 80 * time.Millisecond
+	atOnce      = 300 * time.Millisecond
 	patienceEnv = "PONOS_COMPLETION_TIMEOUT"
 )
 
-// source is a command that knows words.
+// source is a command that knows words, or a function that finds those of the spool.
 type source struct {
 	name  string
 	args  []string
 	parse func(string) []string
+	own   func(beginning string) []string
 }
 
 // program is how the command is run: one of Slurm is in PATH, the others are tools of the suite.
@@ -44,16 +48,73 @@ func (s source) program() ([]string, error) {
 }
 
 var sources = map[string][]source{
-	"partitions": {{"sinfo", []string{"--noheader", "--format=%R"}, strings.Fields}},
-	"accounts":   {{"sshare", []string{"--noheader", "--parsable2", "--format=Account"}, strings.Fields}},
-	"users":      {{"sshare", []string{"--noheader", "--parsable2", "--all", "--format=User"}, strings.Fields}},
-	"jobs":       {{"squeue", []string{"--noheader", "--me", "--format=%A"}, strings.Fields}},
+	"partitions": {{name: "sinfo", args: []string{"--noheader", "--format=%R"}, parse: strings.Fields}},
+	"accounts":   {{name: "sshare", args: []string{"--noheader", "--parsable2", "--format=Account"}, parse: strings.Fields}},
+	"users":      {{name: "sshare", args: []string{"--noheader", "--parsable2", "--all", "--format=User"}, parse: strings.Fields}},
+	"jobs":       {{name: "squeue", args: []string{"--noheader", "--me", "--format=%A"}, parse: strings.Fields}},
 	"tasks": {
-		{"ponos-list", []string{"--long", "--last=1000"}, func(s string) []string { return columns(s, 2) }},
-		{"squeue", []string{"--noheader", "--me", "--format=%k"}, marked},
+		{own: func(beginning string) []string { return taskWords(summaries(), beginning) }},
+		{name: "squeue", args: []string{"--noheader", "--me", "--format=%k"}, parse: marked},
 	},
-	"groups": {{"ponos-list", []string{"--groups"}, func(s string) []string { return columns(s, 1) }}},
-	"tags":   {{"lfind", []string{"list", "--json"}, func(s string) []string { return named(s, "tags") }}},
+	"groups": {{own: func(beginning string) []string { return groupWords(summaries(), beginning) }}},
+	"tags":   {{name: "lfind", args: []string{"list", "--json"}, parse: func(s string) []string { return named(s, "tags") }}},
+}
+
+// summaries are the tasks of the spool of the configuration; none if that cannot be read.
+func summaries() []spool.Summary {
+	s, err := tasklist.Open("", "")
+	if err != nil {
+		return nil
+	}
+	all, _ := s.Summaries()
+	return all
+}
+
+// taskWords are what selects the tasks that have not been retried: names and short ids, and long ids of which more than a short
+// one has been typed. Those that have not ended come first, and the newest before older ones; of more than maxWords, these are taken.
+func taskWords(all []spool.Summary, beginning string) []string {
+	var words []string
+	seen := map[string]bool{}
+	add := func(word, about string) {
+		if strings.HasPrefix(word, beginning) && plain.MatchString(word) && !seen[word] && len(words) < maxWords {
+			seen[word] = true
+			words = append(words, word+"\t"+about)
+		}
+	}
+	for _, final := range []bool{false, true} {
+		for _, s := range slices.Backward(all) {
+			if s.Retried || s.State.Final() != final {
+				continue
+			}
+			add(s.Slug, string(s.State))
+			short := tasklist.Short(s.ID)
+			about := task.Clean(s.Slug) + ", " + string(s.State)
+			add(short, about)
+			if len(beginning) > len(short) {
+				add(string(s.ID), about)
+			}
+		}
+	}
+	return words
+}
+
+// groupWords are the groups of tasks, the newest first.
+func groupWords(all []spool.Summary, beginning string) []string {
+	var groups []string
+	by := map[string][]spool.Summary{}
+	for _, s := range slices.Backward(all) {
+		if s.Retried || s.Group == "" || !strings.HasPrefix(s.Group, beginning) {
+			continue
+		}
+		if by[s.Group] == nil {
+			groups = append(groups, s.Group)
+		}
+		by[s.Group] = append(by[s.Group], s)
+	}
+	for i, g := range groups {
+		groups[i] = g + "\t" + tasklist.CountOf(by[g]).String()
+	}
+	return groups
 }
 
 // plain is a word that no shell reads as something else.
@@ -64,7 +125,7 @@ const maxWords = 2000
 
 func (t *tool) words(c *cli.Context) error {
 	of, ok := sources[c.Args().First()]
-	if !ok || c.NArg() != 1 {
+	if !ok || c.NArg() > 2 {
 		return fault.Errorf(fault.Usage, "expected one of %s", strings.Join(slices.Sorted(maps.Keys(sources)), ", "))
 	}
 	limit, err := unit.Duration(os.Getenv(patienceEnv))
@@ -73,8 +134,14 @@ func (t *tool) words(c *cli.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context, limit)
 	defer cancel()
+	debug.SetGCPercent(-1) // this process ends before its garbage matters
+	beginning := c.Args().Get(1)
 	answers := make(chan []string, len(of))
+	found := map[string]string{} // with their descriptions
 	for _, s := range of {
+		if s.own != nil {
+			continue
+		}
 		go func() {
 			program, err := s.program()
 			if err != nil {
@@ -89,23 +156,37 @@ func (t *tool) words(c *cli.Context) error {
 			answers <- s.parse(string(result.Stdout))
 		}()
 	}
-	found := map[string]bool{}
+	take := func(words []string) {
+		for _, w := range words {
+			word, about, _ := strings.Cut(w, "\t")
+			if _, ok := found[word]; !ok && strings.HasPrefix(word, beginning) && plain.MatchString(word) && len(found) < maxWords {
+				found[word] = about
+			}
+		}
+	}
+	asked := len(of)
+	for _, s := range of {
+		if s.own != nil {
+			asked--
+			take(s.own(beginning))
+		}
+	}
 wait:
-	for range of {
+	for range asked {
 		select {
 		case words := <-answers:
-			for _, w := range words {
-				if plain.MatchString(w) && len(found) < maxWords {
-					found[w] = true
-				}
-			}
+			take(words)
 		case <-ctx.Done():
 			break wait
 		}
 	}
 	var out strings.Builder
 	for _, w := range slices.Sorted(maps.Keys(found)) {
-		out.WriteString(w + "\n")
+		out.WriteString(w)
+		if found[w] != "" {
+			out.WriteString("\t" + found[w])
+		}
+		out.WriteString("\n")
 	}
 	_, err = fmt.Fprint(t.stdout, out.String())
 	return err
@@ -136,17 +217,6 @@ func named(text, field string) []string {
 		}
 		collect(v, false)
 	}
-}
-
-// columns returns the words of the first n columns of a table.
-func columns(text string, n int) []string {
-	var words []string
-	for i, line := range strings.Split(text, "\n") {
-		if fields := strings.Fields(line); i > 0 {
-			words = append(words, fields[:min(n, len(fields))]...)
-		}
-	}
-	return words
 }
 
 // marked returns the tasks that the comments of jobs name.

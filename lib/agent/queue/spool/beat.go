@@ -27,10 +27,14 @@ type Beat struct {
 	// Every is the time between two turns in seconds; 0: the agent is called from
 	// outside, such as by cron.
 	Every float64 `json:"every_seconds"`
+	Ended bool    `json:"ended,omitempty"` // it has been ended, and takes no more turns
 }
 
-// Late reports whether an agent that takes turns by itself has missed several of them.
+// Late reports whether an agent has been ended, or has missed several of its turns.
 func (b Beat) Late(now time.Time) bool {
+	if b.Ended {
+		return true
+	}
 	limit := 10 * time.Minute // cron may call it only every few minutes
 	if b.Every > 0 {
 		limit = max(2*time.Minute, time.Duration(5*b.Every*float64(time.Second)))
@@ -56,6 +60,17 @@ func (q *Queue) Alive() error {
 	}
 	q.beaten = now
 	return nil
+}
+
+// SignOff records that the agent has been ended, unless another process has taken its place.
+func (q *Queue) SignOff() error {
+	last, err := q.Spool.Agent(q.Beat.Agent)
+	if err != nil || last.Agent == "" || last.Host != q.Beat.Host || last.PID != q.Beat.PID {
+		return err
+	}
+	last.Ended = true
+	_, err = q.leave(last, false)
+	return err
 }
 
 // Remember records where the agent keeps its data, without recording a turn. The tools of a pipeline

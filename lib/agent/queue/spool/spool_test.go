@@ -588,3 +588,30 @@ func FuzzFiles(f *testing.F) {
 		}
 	})
 }
+
+// An agent that ends signs off at once, but not for the one that has taken its place.
+func TestSignOff(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	q.Now = func() time.Time { return start }
+	q.Beat = Beat{Agent: "me", Host: "login1", PID: 7, Every: 10}
+	if err := q.SignOff(); err != nil { // before its first turn
+		t.Error(err)
+	}
+	wishes(t, q)
+	late := func() bool {
+		b, err := q.Spool.Agent("me")
+		if err != nil {
+			t.Error(err)
+		}
+		return b.Late(start)
+	}
+	if err := q.SignOff(); err != nil || !late() {
+		t.Errorf("it is not late, %v", err)
+	}
+	next := open(t, q.Dir, "me")
+	next.Now, next.Beat = q.Now, Beat{Agent: "me", Host: "login1", PID: 8, Every: 10}
+	wishes(t, next)
+	if err := q.SignOff(); err != nil || late() {
+		t.Errorf("it is late, %v", err)
+	}
+}
