@@ -59,6 +59,8 @@ type Agent struct {
 	Places chan struct{}
 	// KeepSize limits, in bytes, what is kept of the working directory of a task; 0: nothing is.
 	KeepSize int64
+	// GiveUp is how long a task may wait for its code; 0: it ends at the first failure.
+	GiveUp time.Duration
 	// Patience is how long a turn waits for uploads; 0: 5 seconds.
 	Patience time.Duration
 

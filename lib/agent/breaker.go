@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,10 +13,11 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 )
 
-// breaker is a circuit breaker for one kind of task. All tasks of a kind have the same options:
+// breaker is a circuit breaker for one kind of task, or for what their code needs. All tasks of a kind have the same options:
 // what was refused several times in a row with the same message will be refused again. The tasks
 // are then held in the queue instead of failing one after the other, and sbatch is not run for
 // each of them in each turn. From time to time, one task is tried.
@@ -27,6 +29,10 @@ type breaker struct {
 	Probes int       `json:"probes,omitempty"`
 	// Full says that the options are valid, but that the limit on submitted jobs is reached.
 	Full bool `json:"full,omitempty"`
+	// Outside says that this is no kind of task, but what their code needs: see environment.Holds.
+	Outside bool `json:"outside,omitempty"`
+	Own     int  `json:"own,omitempty"`   // failures in a row that are the code's own
+	Asked   bool `json:"asked,omitempty"` // one task tries it, and has not told
 }
 
 // spent is how many refusals in a row hold the queue.
@@ -58,8 +64,11 @@ const (
 
 // pause is how long no task is tried after a refusal.
 func (b breaker) pause() time.Duration {
-	if b.Full {
+	switch {
+	case b.Full:
 		return fullPause
+	case b.Outside:
+		return pause(b.Probes)
 	}
 	return min(time.Minute<<min(b.Probes, 10), maxProbe)
 }
@@ -92,6 +101,59 @@ func alike(a, b string) bool {
 		}, s)
 	}
 	return plain(a) == plain(b)
+}
+
+// Pass implements environment.Holds: of the tasks that wait for the same, one tries from time to time.
+func (a *Agent) Pass(name string) (*environment.Held, error) {
+	if _, held := a.Store.readBreakers()[name]; !held {
+		return nil, nil // the usual case takes no lock
+	}
+	var hold *environment.Held
+	err := a.Store.breakers(func(all map[string]breaker) bool {
+		b, held := all[name]
+		if !held {
+			return false
+		}
+		if b, held = b.try(a.now()); !held {
+			hold = &environment.Held{Why: b.Reason, Failures: b.Own, Next: b.Next}
+			return false
+		}
+		b.Asked = true
+		all[name] = b
+		return true
+	})
+	return hold, err
+}
+
+// Tell implements environment.Holds. Of those that tried at the same time, one counts.
+func (a *Agent) Tell(name, why string, own bool) (environment.Held, error) {
+	if _, held := a.Store.readBreakers()[name]; !held && why == "" {
+		return environment.Held{}, nil
+	}
+	var b breaker
+	err := a.Store.breakers(func(all map[string]breaker) bool {
+		now := a.now()
+		maps.DeleteFunc(all, func(_ string, b breaker) bool { return b.Outside && now.Sub(b.Next) > leftoverAge })
+		var held bool
+		b, held = all[name]
+		switch {
+		case why == "":
+			delete(all, name)
+			return held
+		case !held:
+			b = breaker{Count: spent, Since: now, Probes: 1, Asked: true, Outside: true}
+		}
+		switch {
+		case b.Asked && own:
+			b.Own++
+		case b.Asked:
+			b.Own = 0
+		}
+		b.Reason, b.Next, b.Asked = why, now.Add(b.pause()), false
+		all[name] = b
+		return true
+	})
+	return environment.Held{Why: b.Reason, Failures: b.Own, Next: b.Next}, err
 }
 
 const breakerFile = "held.json"

@@ -61,7 +61,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	// After a failed listing, a task that the queue does not have proves nothing.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
-	if err := a.Queue.Explain(waiting(jobs)); err != nil {
+	if err := a.Queue.Explain(waiting(jobs, m.cache.waiting)); err != nil {
 		a.Log.Warn("why tasks wait is not shown", "error", err)
 	}
 	if recoverErr != nil {
@@ -95,15 +95,20 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		recorded := r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist) // since the turn began, or that may be
 		return work{
 			hasJob: m.has(id) || adopted[id] || recorded, busy: busy, stopping: d.StopRequested(),
-			pauses: r.Tries == 0 && len(r.Attempts) > 0 && r.pauses(a.now()),
+			pauses: (r.Preparing != nil || r.Tries == 0 && len(r.Attempts) > 0) && r.pauses(a.now()) && !a.released(r),
 		}
 	})
 	return actions, errors.Join(append(failures, joinFailures(unlocked)...)...)
 }
 
-// waiting returns why jobs wait, where that is known.
-func waiting(jobs []runner.Job) map[task.ID]string {
+// waiting returns why jobs wait, and tasks without a job, where that is known.
+func waiting(jobs []runner.Job, without []Record) map[task.ID]string {
 	why := map[task.ID]string{}
+	for _, r := range without {
+		if r.Preparing != nil {
+			why[r.ID] = r.preparing()
+		}
+	}
 	for _, job := range jobs {
 		if job.State == task.Pending && !job.Unknown && job.Reason != "" {
 			why[job.Task] = job.Reason

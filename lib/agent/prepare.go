@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -26,6 +28,68 @@ func (e *taskError) Error() string { return e.err.Error() }
 func (e *taskError) Unwrap() error { return e.err }
 
 func taskErrorf(format string, args ...any) error { return &taskError{fmt.Errorf(format, args...)} }
+
+// Preparing is what is known of a task whose code could not be prepared so far, by an answer that
+// may change. Record.Retry says when it is tried next, Record.Problem why.
+//
+//	none ──unknown──► preparing ──done──► none, and its job is submitted
+//	                   │   ▲ │
+//	                   └───┘ └─ refused, ownTries failures, or GiveUp after Since ──► error
+//
+// Whoever tries holds the lock of the task, and git, pip and what builds an environment the locks of
+// the repository and of the environment: a try that was killed is begun anew, never beside itself.
+type Preparing struct {
+	Since time.Time `json:"since"`
+	Tries int       `json:"tries,omitempty"` // that asked
+	On    string    `json:"on,omitempty"`    // what is held: see environment.Holds
+}
+
+// ownTries is how often in a row code may fail although whatever it asked has answered: over about five minutes.
+const ownTries = 6
+
+// unprepared has a task wait until its code may be prepared, or ends it when that took too long.
+func (a *Agent) unprepared(
+	ctx context.Context, d Dir, record Record, why *environment.UnknownError, log *taskLog,
+) (task.Outcome, error) {
+	now, p := a.now(), Preparing{}
+	if record.Preparing != nil {
+		p = *record.Preparing
+	}
+	if p.Since.IsZero() || p.Since.After(now) {
+		p.Since = now
+	}
+	p.On = why.On
+	next := why.Next
+	if next.IsZero() {
+		p.Tries++
+		next = now.Add(pause(p.Tries))
+	}
+	record.Preparing, record.Retry, record.Problem = &p, next, why.Error()
+	if took := now.Sub(p.Since); took >= a.GiveUp || why.Failures >= ownTries {
+		if p.Tries > 1 {
+			return a.fail(ctx, d, record, fmt.Errorf("%w; it was tried %d times in %s", why, p.Tries, unit.FormatDuration(took.Round(time.Second))))
+		}
+		return a.fail(ctx, d, record, why)
+	}
+	if why.Next.IsZero() {
+		log.Say("WARNING", "%s; it is tried again at %s", why, next.Local().Format(time.TimeOnly))
+	}
+	return a.outcome("deferred", record, record.preparing()), d.Write(record)
+}
+
+// preparing says why a task is not prepared yet.
+func (r Record) preparing() string {
+	return fmt.Sprintf("preparing: %s; next try at %s", r.Problem, r.Retry.Local().Format(time.TimeOnly))
+}
+
+// released reports whether what a task waits for is no longer held.
+func (a *Agent) released(r Record) bool {
+	if r.Preparing == nil || r.Preparing.On == "" {
+		return false
+	}
+	_, held := a.Store.readBreakers()[r.Preparing.On]
+	return !held
+}
 
 // prepare puts into a task's directory all that its job needs, except its environment. An error
 // that is the task's own fault is a taskError.

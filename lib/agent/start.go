@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
@@ -65,7 +66,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	if record.Job != "" {
 		return a.outcome("skipped", record, "the task has a job"), nil
 	}
-	if record.pauses(a.now()) {
+	if record.pauses(a.now()) && !a.released(record) {
 		at := record.Retry.Local().Format(time.TimeOnly)
 		return a.outcome("deferred", record, fmt.Sprintf("tried again at %s: %s", at, record.Problem)), nil
 	}
@@ -120,8 +121,12 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return a.outcome("skipped", record, "the task is being stopped"), nil
 	}
 	var own *taskError
-	if errors.As(err, &own) {
+	var unknown *environment.UnknownError
+	switch {
+	case errors.As(err, &own):
 		return a.fail(ctx, d, record, own)
+	case errors.As(err, &unknown):
+		return a.unprepared(ctx, d, record, unknown, log)
 	}
 	if errors.Is(err, runner.ErrLater) {
 		return a.outcome("deferred", record, fault.Text(err)), nil
@@ -130,7 +135,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return task.Outcome{}, err
 	}
 
-	record.Code = script.Env.Source
+	record.Code, record.Preparing = script.Env.Source, nil
 
 	// From here on, a job may exist.
 	again := !record.Intent.IsZero()

@@ -192,10 +192,12 @@ type Record struct {
 	Lost bool `json:"lost,omitempty"`
 	// Tries counts submissions since the last job that began: those whose job did not begin, and
 	// those whose outcome is unknown. The next one is not made before Retry.
-	Tries   int          `json:"tries,omitempty"`
-	Retry   time.Time    `json:"retry,omitzero"`
-	Problem string       `json:"problem,omitempty"` // why the last try failed
-	Absent  task.Absence `json:"absent,omitzero"`   // of a job of a task that the queue reports as running
+	Tries   int       `json:"tries,omitempty"`
+	Retry   time.Time `json:"retry,omitzero"`
+	Problem string    `json:"problem,omitempty"` // why the last try failed
+	// Preparing is there while the task waits for its code.
+	Preparing *Preparing   `json:"preparing,omitempty"`
+	Absent    task.Absence `json:"absent,omitzero"` // of a job of a task that the queue reports as running
 }
 
 // Dir is a task's directory.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -24,9 +25,9 @@ type TaskView struct {
 	Problem  string     `json:"last_error"`
 }
 
-// HeldView is a kind of task whose submissions are held.
+// HeldView is a kind of task whose submissions are held, or a host that code is fetched from and that is away.
 type HeldView struct {
-	Kind   string    `json:"kind"` // cpu or gpu
+	Kind   string    `json:"kind"` // cpu, gpu, or "host NAME": no code is fetched from it
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
 	Next   time.Time `json:"next_try"`
@@ -67,6 +68,8 @@ func ReadView(dir string) (View, error) {
 		switch i, ok := index[id]; {
 		case err != nil:
 			t.State, t.Problem = "unknown", task.Clean(fault.Text(err))
+		case known.Job == "" && known.Preparing != nil:
+			t.Since, t.Problem = known.Preparing.Since, task.Clean(known.preparing())
 		case known.Job == "" && !known.Retry.IsZero():
 			t.State = "waiting"
 		case known.Job == "":
@@ -82,7 +85,7 @@ func ReadView(dir string) (View, error) {
 		v.Tasks = append(v.Tasks, t)
 	}
 	for kind, b := range s.readBreakers() {
-		if b.held() {
+		if b.held() && (!b.Outside || strings.HasPrefix(kind, environment.HostPrefix)) {
 			v.Held = append(v.Held, HeldView{kind, b.Reason, b.Since, b.Next})
 		}
 	}

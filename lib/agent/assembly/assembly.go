@@ -140,7 +140,9 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 		Request:     func(t task.Task) task.Request { return requestOf(c, t) },
 		Retry:       c.Retry,
 		KeepSize:    c.KeepSize(),
+		GiveUp:      time.Duration(c.Prepare.GiveUp),
 	}
+	p.Agent.Environments.Holds = p.Agent
 	return p, nil
 }
 

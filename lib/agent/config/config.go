@@ -40,6 +40,7 @@ type Config struct {
 	Local       Local       `yaml:"local"`
 	Vast        Vast        `yaml:"vast_api"`
 	Environment Environment `yaml:"environments"`
+	Prepare     Prepare     `yaml:"prepare"`
 	Retention   Duration    `yaml:"retention"`
 	// Retry holds the retry rules of tasks that have none of their own: see lib/task/need.
 	Retry string `yaml:"retry"`
@@ -48,6 +49,7 @@ type Config struct {
 	// SpoolRetention is how long ended tasks stay in the spool; 0: for ever.
 	SpoolRetention Duration `yaml:"spool_retention"`
 	Keep           Keep     `yaml:"keep"`
+	OnEnd          string   `yaml:"on_end"` // command for groups of ponos-submit
 
 	seen  map[string]bool // top-level keys of the file
 	lines map[string]int  // of all keys
@@ -149,8 +151,14 @@ type Local struct {
 type Environment struct {
 	Python   string   `yaml:"python"`    // interpreter that creates virtual environments
 	PIPFlags string   `yaml:"pip_flags"` // PIP_FLAGS for the installation
+	Default  string   `yaml:"default"`   // active: what is active at submission; "" or own: what is made
 	Timeout  Duration `yaml:"timeout"`   // of cloning and of installing, each
 	Keep     Duration `yaml:"keep"`      // how long an unused environment is kept
+}
+
+// Prepare configures how long tasks wait for their code.
+type Prepare struct {
+	GiveUp Duration `yaml:"give_up"` // 0: the first failure ends the task
 }
 
 // DefaultTaskFormat is the format of the agent's lines in a task's log.
@@ -175,6 +183,7 @@ func Default() Config {
 		Environment: Environment{
 			Python: "python3", Timeout: Duration(time.Hour), Keep: Duration(30 * 24 * time.Hour),
 		},
+		Prepare: Prepare{GiveUp: Duration(24 * time.Hour)},
 	}
 }
 

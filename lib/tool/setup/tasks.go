@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -40,6 +41,13 @@ func tasks(c *cli.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	for _, h := range view.Held {
+		if host, ok := strings.CutPrefix(h.Kind, "host "); ok {
+			if _, err := fmt.Fprintf(stdout, "\nTasks wait for code of %s: %s; it is asked again at %s\n",
+				host, h.Reason, h.Next.Local().Format(time.TimeOnly)); err != nil {
+				return err
+			}
+			continue
+		}
 		if _, err := fmt.Fprintf(stdout, "\nSubmission of %s tasks is held: %s; the next one is tried at %s\n",
 			h.Kind, h.Reason, h.Next.Local().Format(time.TimeOnly)); err != nil {
 			return err

@@ -117,10 +117,19 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 	}
 	cmd.Env = venvEnviron(os.Environ(), venv)
 	cmd.Env = append(cmd.Env, "PIP_FLAGS="+spec.PIPFlags)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Timeout, cmd.DieWithParent = source, log, log, s.Timeout, true
+	said := new(tail)
+	both := io.MultiWriter(log, said)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Timeout, cmd.DieWithParent = source, both, both, s.Timeout, true
 	ctx, end := progress.Start(ctx, "installing %s", spec.name())
 	defer end()
-	return toolError("installing the task's code", s.run(ctx, cmd))
+	host := indexHost(spec.PIPFlags)
+	return s.ask(host, func() error {
+		err := s.run(ctx, cmd)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		return installFailed(host, said.String(), err)
+	})
 }
 
 // name returns the name of a source for people.
@@ -134,19 +143,6 @@ func (s Spec) name() string {
 func (s *Store) run(ctx context.Context, cmd command.Cmd) error {
 	_, err := s.Run.Run(ctx, cmd)
 	return err
-}
-
-// toolError is the task's fault if the program ran and failed.
-func toolError(what string, err error) error {
-	var exit *command.ExitError
-	var late *command.TimeoutError
-	if errors.As(err, &exit) || errors.As(err, &late) {
-		return buildError("%s: %w", what, err)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
 }
 
 // isolated are Python's arguments for one of its own modules. Without -I, a module of that name, or of one that it
@@ -172,7 +168,10 @@ func (s *Store) venv(ctx context.Context, spec Spec, venv string, log io.Writer)
 		}
 		err = create(ctx, "--without-pip")
 	}
-	return toolError("making a virtual environment", err)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return toolFailed("making a virtual environment", "", "", err)
 }
 
 // venvEnviron is the environment within a virtual environment.

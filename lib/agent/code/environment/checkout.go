@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -99,29 +100,54 @@ func (s *Store) fetch(ctx context.Context, spec Spec, log io.Writer) (mirror, co
 }
 
 // update fetches what is new, and returns the commit of the revision.
-func (s *Store) update(ctx context.Context, spec Spec, log io.Writer, mirror string) (string, error) {
-	address, _, _ := Login(spec.Source.Repository)
-	name := task.CleanAddress(spec.Source.Repository)
+func (s *Store) update(ctx context.Context, spec Spec, log io.Writer, mirror string) (commit string, err error) {
+	name := "repository " + task.CleanAddress(spec.Source.Repository)
 	if err := s.readyMirror(ctx, spec, log, mirror); err != nil {
-		return "", gitError("repository "+name, err)
+		return "", gitError(name, "", err)
 	}
-	if _, err := s.git(ctx, spec, log, mirror,
-		"--git-dir=.", "fetch", "--quiet", "--force", "--prune", "--tags", "--no-write-fetch-head", "--no-recurse-submodules",
-		"--", address, "+refs/heads/*:refs/heads/*"); err != nil {
-		return "", gitError("repository "+name, err)
+	err = s.ask(gitHost(spec.Source.Repository), func() error {
+		commit, err = s.download(ctx, spec, log, mirror)
+		return err
+	})
+	return commit, err
+}
+
+// denied finds that a server knows nothing by a hash, or gives nothing by one.
+var denied = regexp.MustCompile(`not our ref|unadvertised object|(could not|couldn't) find remote ref|no such remote ref`)
+
+// download is update with the host that is asked.
+func (s *Store) download(ctx context.Context, spec Spec, log io.Writer, mirror string) (string, error) {
+	address, _, _ := Login(spec.Source.Repository)
+	name, host := "repository "+task.CleanAddress(spec.Source.Repository), gitHost(spec.Source.Repository)
+	slow := []string{"-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=60", "--git-dir=."}
+	if _, err := s.git(ctx, spec, log, mirror, append(slow,
+		"fetch", "--quiet", "--force", "--prune", "--tags", "--no-write-fetch-head", "--no-recurse-submodules",
+		"--", address, "+refs/heads/*:refs/heads/*")...); err != nil {
+		return "", gitError(name, host, err)
 	}
 	commit, err := s.commit(ctx, spec, mirror)
-	if err != nil && isHash(spec.Source.Revision) {
+	if err == nil {
+		return commit, nil
+	}
+	if isHash(spec.Source.Revision) {
 		// A commit that is not on any branch or tag: some servers provide it by its hash.
-		_, fetchErr := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--", address, spec.Source.Revision)
-		if fetchErr == nil {
-			commit, err = s.commit(ctx, spec, mirror)
+		_, err := s.git(ctx, spec, log, mirror, append(slow, "fetch", "--quiet", "--", address, spec.Source.Revision)...)
+		var exit *command.ExitError
+		if err != nil && !(errors.As(err, &exit) && denied.MatchString(exit.Stderr)) {
+			return "", gitError(name, host, err)
+		}
+		if commit, err = s.commit(ctx, spec, mirror); err == nil {
+			return commit, nil
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		err = buildError("repository %s has no commit %q", name, task.Clean(spec.Source.Revision))
+	refs, err := s.git(ctx, spec, nil, mirror, "--git-dir=.", "for-each-ref", "--count=1")
+	switch {
+	case err != nil:
+		return "", gitError(name, "", err)
+	case len(refs) == 0: // so answers a server that has lost its repositories, or cannot read them
+		return "", &UnknownError{own: true, err: fmt.Errorf("%s: it has no branches", name)}
 	}
-	return commit, err
+	return "", buildError("%s has no commit %q", name, task.Clean(spec.Source.Revision))
 }
 
 // checkout puts a commit of a repository into a directory.
@@ -139,14 +165,14 @@ func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.W
 	ours := spec
 	ours.Local = true
 	if _, err := s.git(ctx, ours, log, mirror, "clone", "--quiet", "--shared", "--no-checkout", "--", mirror, source); err != nil {
-		return gitError("repository "+name, err)
+		return gitError("repository "+name, "", err)
 	}
 	// For filters of the user that fetch large files, and for install scripts that fetch submodules.
 	if _, err := s.git(ctx, spec, log, source, "config", "remote.origin.url", address); err != nil {
-		return gitError("repository "+name, err)
+		return gitError("repository "+name, "", err)
 	}
 	if _, err := s.git(ctx, spec, log, source, "checkout", "--quiet", "--detach", commit, "--"); err != nil {
-		return gitError("commit "+commit+" of "+name, err)
+		return gitError("commit "+commit+" of "+name, gitHost(spec.Source.Repository), err)
 	}
 	return nil
 }
@@ -185,16 +211,16 @@ func isHash(revision string) bool {
 	return (len(revision) == 40 || len(revision) == 64) && strings.Trim(revision, "0123456789abcdef") == ""
 }
 
-// gitError marks an error as the task's fault if git ran and failed, but not if it could not run.
-func gitError(what string, err error) error {
+// gitError judges a failure of git, which may have asked a host.
+func gitError(what, host string, err error) error {
 	var exit *command.ExitError
-	var late *command.TimeoutError
-	switch {
-	case errors.As(err, &exit):
-		lines := strings.Split(strings.TrimSpace(exit.Stderr), "\n")
-		return buildError("%s: git: %s", what, task.Clean(lines[0]))
-	case errors.As(err, &late):
-		return buildError("%s: %w", what, err)
+	if !errors.As(err, &exit) {
+		return toolFailed(what, host, "", err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	text := strings.TrimSpace(exit.Stderr)
+	first, _, _ := strings.Cut(text, "\n")
+	if away.MatchString(text) {
+		return &UnknownError{host: host, err: fmt.Errorf("%s: git: %s", what, telling(text))}
+	}
+	return &UnknownError{own: host == "", err: fmt.Errorf("%s: git: %s", what, task.Clean(first))}
 }

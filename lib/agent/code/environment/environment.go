@@ -42,8 +42,8 @@ type Environment struct {
 	Venv   string // directory of the virtual environment; "" if the code needs none
 }
 
-// BuildError says that the code cannot be prepared: that is the fault of the task or of its
-// repository.
+// BuildError says that the code can never be prepared: no such commit, an invalid address, a
+// requirement that nothing fulfils.
 type BuildError struct{ err error }
 
 func (e *BuildError) Error() string { return e.err.Error() }
@@ -58,6 +58,7 @@ type Store struct {
 	Dir     string
 	Run     command.Runner
 	Timeout time.Duration // of cloning and of installing, each
+	Holds   Holds         // nil: nothing is held
 
 	mu       sync.Mutex
 	underWay map[string]*pending

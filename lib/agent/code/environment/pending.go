@@ -27,6 +27,16 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 	if spec.Source.InPlace {
 		return Environment{Place: spec.Source.Directory, Venv: spec.Source.Environment}, nil
 	}
+	var env Environment
+	err := s.held(codePrefix+spec.key(), func(*UnknownError) bool { return true }, func() (err error) {
+		env, err = s.share(ctx, spec, log)
+		return err
+	})
+	return env, err
+}
+
+// share returns the environment that this process is building, or begins to.
+func (s *Store) share(ctx context.Context, spec Spec, log io.Writer) (Environment, error) {
 	spec, err := s.resolve(ctx, spec, log)
 	if err != nil {
 		return Environment{}, err
