@@ -7,6 +7,9 @@ if [ -f /dev/fd/1 ]; then chmod go-rwx /dev/fd/1; fi
 # Slurm sends SIGTERM to the command as well, which may take its time to end.
 asked=
 trap 'asked=1' TERM
+# Before that, Slurm warns with SIGCONT.
+settle=
+trap 'settle=1.5' CONT
 # Other signals (scancel --batch --signal=USR1) would end this script and leave the command.
 trap : USR1 USR2 ALRM
 
@@ -211,17 +214,17 @@ code=${PIPESTATUS[0]}
 
 # A job that is asked to end is not done: Slurm may begin it again. It may have sent its
 # signal to the command a moment before it sends it to this script, which is waited for
-# after a failure. What is known is recorded before, as this script may be killed.
+# after a failure or a warning. What is known is recorded before, as this script may be killed.
 word=ended
 if [ -n "$asked" ]; then
 	word=cut
-elif [ "$code" != 0 ]; then
+elif [ "$code" != 0 ] || [ -n "$settle" ]; then
 	word=exited
 fi
 restore
 persist note "$word $code"
 if [ "$word" = exited ]; then
-	sleep 0.3
+	sleep "${settle:-0.3}"
 	seal() {
 		if [ -n "$asked" ]; then word=cut; else word=ended; fi
 		note "$word $code"

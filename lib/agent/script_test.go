@@ -182,6 +182,27 @@ func TestAJobThatIsKilledRightAfterItsCommand(t *testing.T) {
 	}
 }
 
+// After a warning, a success may prove to be an end by a signal, too: Slurm signals one process after the other.
+func TestAJobThatIsWarned(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		settling string
+		want     record.Run
+	}{
+		{"kill -TERM $PPID", record.Run{Begun: true, Cut: true, Closed: true}},
+		{"true", record.Run{Begun: true, Ended: true, Closed: true}},
+	} {
+		j := newJobDir(t, "sh", "-c", `echo run >>"$RUNS"; kill -CONT $PPID`)
+		executable.Write(t, filepath.Join(j.bin, "sleep"), "#!/bin/sh\necho settles\n"+tt.settling+"\n")
+		if code, out := j.run("5", 0); code != 0 || out != "settles\n" || j.runs() != 1 {
+			t.Errorf("%s: exit %d, %d runs, %q", tt.settling, code, j.runs(), out)
+		}
+		if got := j.journal("5"); got != tt.want {
+			t.Errorf("%s: journal %+v; want %+v", tt.settling, got, tt.want)
+		}
+	}
+}
+
 // The agent moves the directory away as soon as it has seen the end: the journal goes with it.
 func TestTheDirectoryIsMovedRightAfterTheCommand(t *testing.T) {
 	t.Parallel()

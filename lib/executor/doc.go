@@ -12,8 +12,8 @@
 // The first reason for which a command is ended counts. One that is to end before it runs gets its signal
 // as soon as it does. When its process has ended, what it has left is killed before its owner is told: its
 // process group, and processes elsewhere that have its marks in their environment. An end is not a success if
-// there is a reason for it. Signals that reach a command beside the executor are the owner's to know of: the
-// worker of a pool leaves ends open for a moment, and job scripts record that they were asked to end.
+// there is a reason for it. Signals that reach a command beside the executor are the owner's to know of; see
+// package outside.
 //
 // Time in which this process, and with it the commands, was suspended does not count: see Postpone.
 //
@@ -30,6 +30,7 @@
 // # Packages
 //
 //	cgroup     the kernel's limits on memory, where a cgroup is delegated to this process
+//	outside    which ends a signal from outside has cut off
 //	proc       processes, as the kernel shows them
 //
 // # Files
@@ -40,6 +41,10 @@
 //
 //	A command is asked before it is killed, is killed if it does not end, and its first reason counts
 //	    lib/executor/life_test.go:TestLife
+//	An end beside a signal from outside is no success
+//	    lib/executor/outside/outside_test.go:TestHeard
+//	    lib/agent/record/exec_test.go:TestExecIsWarned
+//	    lib/agent/script_test.go:TestAJobThatIsWarned
 //	Nothing is left of an ended command, whatever session it has gone to
 //	    lib/executor/executor_test.go:TestLeft
 //	A command that takes more memory than it may is killed, and nothing beside it

@@ -13,16 +13,18 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/remove"
+	"github.com/ponos-tools/ponos/lib/executor/outside"
 	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -45,7 +47,8 @@ type execution struct {
 	Task
 	start   Start
 	log     io.Writer
-	asked   atomic.Bool
+	hearing sync.Mutex
+	heard   outside.Heard   // guarded by it
 	ask     context.Context // ends when the job is asked to end
 	reaped  chan struct{}   // has something when a child has ended
 	journal *os.File        // leads to it wherever the directory is by the end of the command
@@ -56,8 +59,8 @@ type execution struct {
 // Exec runs the command of a task with the streams, the process group and the limits of this process, and
 // returns the exit code of the job. It keeps the record of that, and tells what it waits for in the log.
 //
-// SIGTERM asks a job to end: the scheduler sends it to the command as well, which may take its time. Other
-// signals are for the command alone.
+// SIGTERM asks a job to end: the scheduler sends it to the command as well, which may take its time. SIGCONT may be
+// a warning of that; see package outside. Other signals are for the command alone.
 //
 // A request that has come before is the cause of the end of ctx.
 func Exec(ctx context.Context, t Task, log io.Writer) (code int, err error) {
@@ -84,7 +87,7 @@ func Exec(ctx context.Context, t Task, log io.Writer) (code int, err error) {
 			_, missing := os.Stat(t.Dir)
 			saw.Gone = errors.Is(missing, fs.ErrNotExist)
 		}
-		do = x.start.Next(saw, x.asked.Load())
+		do = x.start.Next(saw, x.asked())
 	}
 }
 
@@ -92,20 +95,24 @@ func Exec(ctx context.Context, t Task, log io.Writer) (code int, err error) {
 func (x *execution) listen(ctx context.Context) (stop func()) {
 	ask, end := context.WithCancel(context.Background())
 	x.ask = ask
-	asked := func() {
-		x.asked.Store(true)
-		end()
+	hear := func(s os.Signal) {
+		x.hearing.Lock()
+		x.heard.Hear(s, clock.Now())
+		x.hearing.Unlock()
+		if s == syscall.SIGTERM {
+			end()
+		}
 	}
 	before := func() {
 		var i app.Interrupted
 		if errors.As(context.Cause(ctx), &i) && i.Signal == syscall.SIGTERM {
-			asked()
+			hear(i.Signal)
 		}
 	}
 	before()
 	context.AfterFunc(ctx, before)
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGCHLD)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGCONT, syscall.SIGCHLD)
 	for _, s := range []syscall.Signal{
 		syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
 	} {
@@ -116,8 +123,8 @@ func (x *execution) listen(ctx context.Context) (stop func()) {
 	go func() {
 		for s := range signals {
 			switch s {
-			case syscall.SIGTERM:
-				asked()
+			case syscall.SIGTERM, syscall.SIGCONT:
+				hear(s)
 			case syscall.SIGCHLD:
 				select {
 				case x.reaped <- struct{}{}:
@@ -131,6 +138,20 @@ func (x *execution) listen(ctx context.Context) (stop func()) {
 		close(signals)
 		end()
 	}
+}
+
+// asked reports whether the job is asked to end.
+func (x *execution) asked() bool {
+	x.hearing.Lock()
+	defer x.hearing.Unlock()
+	return !x.heard.Asked.IsZero()
+}
+
+// open returns for how long an end that comes now stays open because the job was warned.
+func (x *execution) open() time.Duration {
+	x.hearing.Lock()
+	defer x.hearing.Unlock()
+	return x.heard.Open(clock.Now())
 }
 
 // sleep waits, but not for long once the job is asked to end.
@@ -158,6 +179,7 @@ func (x *execution) carryOut(do Do) (saw Saw) {
 		x.journal, saw.Err = os.OpenFile(x.path(), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	case Execute:
 		saw.Code, saw.Err = x.execute()
+		saw.Open = x.open()
 	case End:
 		x.restore()
 		saw.Err = x.note(do.Line)
@@ -391,7 +413,7 @@ func (x *execution) fork(path string, argv []string) (pid int, err error) {
 	pid, err = syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Env: x.env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	})
-	if err == nil && x.asked.Load() {
+	if err == nil && x.asked() {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
 	return pid, err

@@ -213,6 +213,50 @@ func TestExecIsAskedBefore(t *testing.T) {
 	}
 }
 
+// After a warning, a success may prove to be an end by a signal, too: it is sealed when no request has followed.
+func TestExecIsWarned(t *testing.T) {
+	t.Parallel()
+	x := &execution{reaped: make(chan struct{}, 1)}
+	defer x.listen(context.Background())()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	warned := func() bool {
+		x.hearing.Lock()
+		defer x.hearing.Unlock()
+		return !x.heard.Warned.IsZero()
+	}
+	for deadline := time.Now().Add(time.Minute); !warned(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not hear of the warning")
+		}
+	}
+	for _, tt := range []struct {
+		open         time.Duration
+		ended, asked bool // when the command ended, and when that was sealed
+		want         string
+	}{
+		{0, false, false, "ended 0"},
+		{0, true, true, "cut 0"},
+		{time.Second, true, true, "cut 0"},
+		{time.Second, false, false, "exited 0, ended 0"},
+		{time.Second, false, true, "exited 0, cut 0"},
+	} {
+		s := Start{step: Execute}
+		do := s.Next(Saw{Open: tt.open}, tt.ended)
+		got := do.Line
+		if do = s.Next(Saw{}, tt.ended); do.Step == Settle {
+			if do.After != tt.open {
+				t.Errorf("it settles for %v", do.After)
+			}
+			got += ", " + s.Next(Saw{}, tt.asked).Line
+		}
+		if got != tt.want {
+			t.Errorf("open for %v: %q; want %q", tt.open, got, tt.want)
+		}
+	}
+}
+
 // A command does not outlive the program that would record its end; nothing says then how it has ended.
 func TestExecIsKilled(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,8 @@ type Saw struct {
 	Begun []Begun
 	// Damaged says, after Prepare, that the files of the task are not whole.
 	Damaged bool
-	Code    int // of the command
+	Code    int           // of the command
+	Open    time.Duration // for which its end may prove to be by a signal, whatever the code: the job was warned
 }
 
 // Begun is a start of a job that has begun its command, or is about to.
@@ -74,6 +75,7 @@ type Start struct {
 	gone   time.Duration // for which the directory has been away
 	waited int           // seconds, for what began before
 	code   int           // of the command
+	open   time.Duration // of its end
 	word   string        // what was noted of its end
 }
 
@@ -127,6 +129,7 @@ func (s *Start) Next(saw Saw, asked bool) Do {
 	case Begin:
 		return s.to(Do{Step: Confirm})
 	case Execute:
+		s.open = saw.Open
 		return s.ended(saw.Code, asked)
 	case End:
 		return s.noted()
@@ -220,7 +223,7 @@ func (s *Start) ended(code int, asked bool) Do {
 	switch {
 	case asked:
 		s.word = "cut"
-	case code != 0:
+	case code != 0 || s.open > 0:
 		s.word = "exited"
 	}
 	return s.to(Do{Step: End, Line: fmt.Sprintf("%s %d", s.word, code)})
@@ -231,7 +234,7 @@ func (s *Start) noted() Do {
 	if s.word != "exited" {
 		return s.exit(s.code, "")
 	}
-	return s.to(Do{Step: Settle, After: settling})
+	return s.to(Do{Step: Settle, After: max(settling, s.open)})
 }
 
 // again tries a step once more, or gives up.

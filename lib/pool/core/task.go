@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/executor/outside"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -316,7 +317,7 @@ func (c *Core) open(d *wire.Done) time.Duration {
 	case !c.Batch && len(c.nodes) < 2:
 		return 0
 	case d.What == "" && byDrain(d.Exit, d.Signal):
-		return wire.EndNotice
+		return outside.Notice
 	}
 	return d.Open()
 }
@@ -347,9 +348,9 @@ func (c *Core) cutOff(l *undecided) bool {
 	ended := time.UnixMicro(int64((l.result.Start + l.result.Seconds) * 1e6)) // by the clock of the node
 	switch {
 	case c.phase >= Stopping || c.handing && !c.Keeps(w):
-		return !l.arrived.Add(wire.Moment).Before(c.endedAt)
-	case w.signaled != (signaled{}):
-		return w.signaled.cuts(ended)
+		return !l.arrived.Add(outside.Moment).Before(c.endedAt)
+	case w.signals != (outside.Heard{}):
+		return w.signals.Cuts(ended)
 	}
 	return !w.connected()
 }
@@ -372,7 +373,7 @@ func (c *Core) checkUndecided() {
 		if c.cutOff(l) {
 			l.result.What = wire.Stopped
 		}
-		if r := l.result; r.What == wire.Failed && !l.worker.signaled.usr1.IsZero() && byDrain(r.Exit, r.Signal) {
+		if r := l.result; r.What == wire.Failed && !l.worker.signals.Drained.IsZero() && byDrain(r.Exit, r.Signal) {
 			r.What, r.Error = wire.Lost, drainedToo
 			if l.wide != nil && l.wide.lost == "" {
 				l.wide.lost = drainedToo

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/executor/outside"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -158,7 +159,7 @@ func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output, open time.D
 	others := a.others()
 	c.sweep(a, func() {
 		if r.What == wire.Failed && c.phase < Stopping {
-			open = wire.EndNotice // it fails before it is known that one of its nodes is lost
+			open = outside.Notice // it fails before it is known that one of its nodes is lost
 		}
 		if open > 0 {
 			c.leaveOpen(&undecided{pending: pending{a.task, r, out}, worker: w, wide: a, others: others}, open)

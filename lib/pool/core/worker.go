@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/executor/outside"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -75,12 +76,12 @@ type Worker struct {
 	since    time.Time // it became an orphan
 	await    []*Worker // orphans of its machine
 	check    check
-	ending   bool // it ends by itself, as after SIGTERM
-	signaled signaled
-	open     int       // ends of tasks there of which it is not clear what they mean
-	leaving  time.Time // since when it ends by itself
-	bye      bool      // it was dismissed: nothing of it is needed any more
-	duration float64   // of tasks, in seconds, averaged
+	ending   bool          // it ends by itself, as after SIGTERM
+	signals  outside.Heard // by its clock; its tasks may have got them, too
+	open     int           // ends of tasks there of which it is not clear what they mean
+	leaving  time.Time     // since when it ends by itself
+	bye      bool          // it was dismissed: nothing of it is needed any more
+	duration float64       // of tasks, in seconds, averaged
 	measured bool
 	idle     time.Time
 	spool    spool
@@ -156,21 +157,12 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 	}
 }
 
-// signaled is when a worker noticed signals, by its clock; its tasks may have got them, too.
-type signaled struct{ usr1, term time.Time }
-
-// cuts reports whether a task that has ended then, by the same clock, may have been ended by a signal.
-func (s signaled) cuts(ended time.Time) bool {
-	since := func(t time.Time) bool { return !t.IsZero() && !ended.Add(wire.Moment).Before(t) }
-	return since(s.term) || since(s.usr1) && !ended.After(s.usr1.Add(wire.EndNotice))
-}
-
 // workerSignal handles a signal that a worker got: under srun, Slurm sends the signals of steps to
 // the workers.
 func (c *Core) workerSignal(w *Worker, name string, at time.Time) {
 	switch name {
 	case "USR1":
-		w.signaled.usr1 = at
+		w.signals.Drained = at
 		if c.Elastic {
 			if n := w.Node; !n.released {
 				n.why = "drained by SIGUSR1"
@@ -181,7 +173,7 @@ func (c *Core) workerSignal(w *Worker, name string, at time.Time) {
 		}
 		c.drain("drained by SIGUSR1 at node " + w.Name())
 	case "TERM":
-		w.signaled.term = at
+		w.signals.Asked = at
 		c.nodeEvent(w.Node, "term", "the worker got SIGTERM")
 		c.ends(w)
 	}

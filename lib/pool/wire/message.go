@@ -11,6 +11,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/ponos-tools/ponos/lib/executor/outside"
 	"github.com/ponos-tools/ponos/lib/pool"
 )
 
@@ -418,14 +419,6 @@ func (d *Done) Killed() bool {
 	return d.What == "" && (d.Signal == 15 || d.Signal == 9 || d.Exit == 128+15 || d.Exit == 128+9)
 }
 
-// EndNotice is how much later than the end of a task its cause, the end of the node or the job or a
-// signal to its step, may become known.
-const EndNotice = 1500 * time.Millisecond
-
-// Moment is how long before its worker notices a signal a task may have been ended by that signal: Slurm
-// signals the processes of a step one after the other, and a worker is often the last.
-const Moment = 250 * time.Millisecond
-
 // Open returns for how long the end of a command may prove to be that of its job or node: a shell whose
 // program was killed may go on, and succeed. To wait for that costs a task a small part of its time; the
 // shortest are not worth that.
@@ -435,9 +428,9 @@ func (d *Done) Open() time.Duration {
 	case d.What != "" || part < 5*time.Millisecond && !d.Killed():
 		return 0
 	case d.Killed():
-		return EndNotice
+		return outside.Notice
 	}
-	return min(part, EndNotice)
+	return min(part, outside.Notice)
 }
 
 // Start tells that a task runs.

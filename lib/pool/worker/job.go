@@ -472,7 +472,7 @@ func outcome(what wire.Outcome, why executor.Why, signaled bool) wire.Outcome {
 // open returns for how long it stays open whether a signal from outside was before this end: after a
 // warning, or where no scheduler decides this.
 func (w *worker) open(d *wire.Done, now time.Time) time.Duration {
-	switch warned := wire.EndNotice - now.Sub(w.warned); {
+	switch warned := w.heard.Open(now); {
 	case d.What == "" && warned > 0:
 		return warned
 	case w.lost.Load() && w.spool != nil:
@@ -481,21 +481,10 @@ func (w *worker) open(d *wire.Done, now time.Time) time.Duration {
 	return 0
 }
 
-// signaled returns when a signal came that comes now: its processes may have got it when they were
-// warned.
-func (w *worker) signaled() time.Time {
-	now := clock.Now()
-	if now.Sub(w.warned) < wire.EndNotice {
-		return w.warned
-	}
-	return now
-}
-
-// cutOff decides about tasks whose end is open: they were cut off unless they had ended a moment before
-// the signal.
-func (w *worker) cutOff(signaled time.Time) {
+// cutOff decides about tasks whose end is open: a signal has come.
+func (w *worker) cutOff() {
 	for _, j := range w.jobs {
-		if j.done != nil && seconds(signaled)-j.done.Start-j.done.Seconds <= wire.Moment.Seconds() {
+		if j.done != nil && w.heard.Cuts(time.UnixMicro(int64((j.done.Start+j.done.Seconds)*1e6))) {
 			j.done.What = wire.Stopped
 		}
 	}

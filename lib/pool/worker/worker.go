@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/executor"
+	"github.com/ponos-tools/ponos/lib/executor/outside"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -76,7 +77,7 @@ type worker struct {
 	over   chan struct{} // told when nothing is left to end
 	probed time.Time     // whether there is room for output
 	closed bool          // nothing is taken from the scheduler any more
-	warned time.Time     // by SIGCONT, which Slurm sends before it ends what is in a job
+	heard  outside.Heard
 }
 
 // Run serves the scheduler until it says goodbye or is gone, and all tasks have ended.
@@ -380,22 +381,20 @@ const HungUp = syscall.SIGIO
 // signal passes a signal on to the scheduler, which decides. Only SIGTERM is also handled here: Slurm
 // kills everything a little later.
 func (w *worker) signal(s os.Signal) {
+	at := w.heard.Hear(s, clock.Now())
 	switch s {
 	case HungUp:
 		w.schedulerLost()
-	case syscall.SIGCONT:
-		w.warned = clock.Now()
 	case syscall.SIGUSR1:
-		w.out.Send(&wire.Message{Signal: "USR1", At: seconds(w.signaled())})
+		w.out.Send(&wire.Message{Signal: "USR1", At: seconds(at)})
 	case syscall.SIGTERM:
 		if w.ended {
 			return
 		}
-		at := w.signaled()
 		w.out.Send(&wire.Message{Signal: "TERM", At: seconds(at)})
 		w.ending, w.ended = true, true
 		w.giveBack()
-		w.cutOff(at)
+		w.cutOff()
 		w.stopAll(wire.Stopped, false)
 	}
 }
