@@ -97,6 +97,9 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	if size, err := unit.Size(c.Local.Memory); c.Local.Memory != "" && (err != nil || size <= 0) {
 		problem("local.memory", "invalid size %q", c.Local.Memory)
 	}
+	if d := c.Environment.Default; d != "" && d != "active" && d != "own" {
+		problem("environments.default", "invalid value %q: expected active or own", d)
+	}
 	if size, err := unit.Size(c.Keep.MaxSize); err != nil || size < 0 {
 		problem("keep.max_size", "invalid size %q", c.Keep.MaxSize)
 	}

@@ -49,6 +49,7 @@ type Config struct {
 	// SpoolRetention is how long ended tasks stay in the spool; 0: for ever.
 	SpoolRetention Duration `yaml:"spool_retention"`
 	Keep           Keep     `yaml:"keep"`
+	OnEnd          string   `yaml:"on_end"` // command for groups of ponos-submit
 
 	seen  map[string]bool // top-level keys of the file
 	lines map[string]int  // of all keys
@@ -150,6 +151,7 @@ type Local struct {
 type Environment struct {
 	Python   string   `yaml:"python"`    // interpreter that creates virtual environments
 	PIPFlags string   `yaml:"pip_flags"` // PIP_FLAGS for the installation
+	Default  string   `yaml:"default"`   // active: what is active at submission; "" or own: what is made
 	Timeout  Duration `yaml:"timeout"`   // of cloning and of installing, each
 	Keep     Duration `yaml:"keep"`      // how long an unused environment is kept
 }

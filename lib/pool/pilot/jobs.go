@@ -27,34 +27,82 @@ type Jobs struct {
 	Env     []string // for sbatch and the jobs
 }
 
-// Job is a job of the pool that is pending or runs.
+// Job is a job of the pool that Slurm shows.
 type Job struct {
 	ID     string
-	State  string
+	State  string        // in the words of squeue
 	Reason string        // why it is pending, in the words of squeue
 	Waited time.Duration // in the queue, if it runs
 }
 
-// comment returns the comment that marks the jobs of a pool.
-func (j *Jobs) comment() string { return "jobpool:" + j.Pool.ID }
+// mark begins the comments of the jobs of a pool. The call by which a job was submitted follows.
+func (j *Jobs) mark() string { return "jobpool:" + j.Pool.ID + ":" }
 
-// List asks Slurm for the jobs that have not ended.
-func (j *Jobs) List(ctx context.Context) ([]Job, error) {
+func (j *Jobs) comment() string { return j.mark() + j.Pool.Call }
+
+// Listing is what Slurm shows of the jobs of a pool. An ended job that is in none of the lists leaves its place
+// to another one.
+//
+//	have       pending or running
+//	ending     of this call: Slurm ends it, and does not say yet why
+//	cancelled  of this call: its user, or an administrator, has cancelled it
+type Listing struct {
+	Have              []Job
+	Ending, Cancelled []string // ids
+}
+
+// add puts a job into its list.
+func (l *Listing) add(job Job, own bool) {
+	switch {
+	case lives(job.State):
+		l.Have = append(l.Have, job)
+	case own && job.State == "COMPLETING":
+		l.Ending = append(l.Ending, job.ID)
+	case own && job.State == "CANCELLED":
+		l.Cancelled = append(l.Cancelled, job.ID)
+	}
+}
+
+// List asks Slurm for the jobs of the pool.
+func (j *Jobs) List(ctx context.Context) (l Listing, err error) {
 	all, err := j.Client.Queue(ctx, os.Getuid())
 	if err != nil {
-		return nil, err
+		return l, err
 	}
-	var out []Job
 	for i := range all {
-		if all[i].Comment == j.comment() && lives(all[i].State) {
-			job := Job{ID: all[i].Number(), State: all[i].State, Reason: all[i].Reason}
-			if slurm.Runs(job.State) && all[i].Start != 0 {
-				job.Waited = max(0, slurm.Time(all[i].Start).Sub(slurm.Time(all[i].Submit)))
-			}
-			out = append(out, job)
+		if !strings.HasPrefix(all[i].Comment, j.mark()) {
+			continue
 		}
+		job := Job{ID: all[i].Number(), State: all[i].State, Reason: all[i].Reason}
+		if slurm.Runs(job.State) && all[i].Start != 0 {
+			job.Waited = max(0, slurm.Time(all[i].Start).Sub(slurm.Time(all[i].Submit)))
+		}
+		l.add(job, all[i].Comment == j.comment())
 	}
-	return out, nil
+	return l, nil
+}
+
+// Places are how many jobs a pool has, and may have. A job that was cancelled keeps its place, and so does one
+// that ends, as it may have been cancelled: the scheduler in one of several jobs that are cancelled together
+// would otherwise submit another one before its own is cancelled.
+type Places struct {
+	Most    int // jobs that there may be
+	Wanted  int // jobs that the backlog justifies
+	Present int // jobs that are pending or run
+	Lasting int // of these, those that do not end soon
+	Kept    int // by jobs that were cancelled or end
+	// Last: the pool would stop with its present jobs, and so may have one more than Most.
+	Last bool
+}
+
+// Missing is how many more jobs are to be submitted; less than one: none.
+func (p Places) Missing() int {
+	room, kept := p.Most-p.Present, max(0, min(p.Kept, p.Most-p.Present, p.Wanted-1))
+	room -= kept
+	if p.Last && room == 0 {
+		room++
+	}
+	return min(p.Wanted-p.Lasting-kept, room)
 }
 
 // lives reports whether a job in that state has, or may get, nodes.
@@ -63,10 +111,10 @@ func lives(state string) bool {
 	return slurm.Runs(state) || slices.Contains(waiting, state)
 }
 
-// Fill submits as many jobs as more returns, which is called with those that are pending or run. It
+// Fill submits as many jobs as more returns, which is called with what Slurm shows. It
 // returns those that were submitted. If a limit of Slurm allows fewer jobs, but there are some, it
 // succeeds.
-func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, error) {
+func (j *Jobs) Fill(ctx context.Context, more func(Listing) int) ([]string, error) {
 	// With the lock held, no other process is submitting: jobs whose submission was not answered are
 	// counted here.
 	held, err := j.lock(ctx)
@@ -80,11 +128,11 @@ func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, e
 		return nil, err
 	}
 	defer hold.Close()
-	have, err := j.List(ctx)
+	list, err := j.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	n := more(have)
+	n, have := more(list), list.Have
 	if n <= 0 {
 		return nil, nil
 	}
@@ -126,7 +174,7 @@ func (j *Jobs) unanswered(ctx context.Context, err error, have []Job, out []stri
 	if err != nil {
 		return nil
 	}
-	for _, job := range now {
+	for _, job := range now.Have {
 		if !slices.Contains(out, job.ID) && !slices.ContainsFunc(have, func(h Job) bool { return h.ID == job.ID }) {
 			found = append(found, job.ID)
 		}
@@ -137,12 +185,12 @@ func (j *Jobs) unanswered(ctx context.Context, err error, have []Job, out []stri
 // Gone waits until no job of the pool is pending or runs. Where there are some, wait is called with them once.
 func (j *Jobs) Gone(ctx context.Context, wait func([]Job)) error {
 	for pause := 500 * time.Millisecond; ; pause = min(2*pause, 15*time.Second) {
-		have, err := j.List(ctx)
-		if err != nil || len(have) == 0 {
+		list, err := j.List(ctx)
+		if err != nil || len(list.Have) == 0 {
 			return err
 		}
 		if wait != nil {
-			wait(have)
+			wait(list.Have)
 			wait = nil
 		}
 		select {
@@ -199,8 +247,8 @@ func (j *Jobs) Reload() {
 }
 
 // UpTo is for Fill: until so many jobs are pending or run, and never more than the pool may have.
-func (j *Jobs) UpTo(want int) func([]Job) int {
-	return func(have []Job) int { return min(want, j.Pool.MaxJobs) - len(have) }
+func (j *Jobs) UpTo(want int) func(Listing) int {
+	return func(l Listing) int { return min(want, j.Pool.MaxJobs) - len(l.Have) }
 }
 
 // excluded returns the hosts that the next job is not to get.
@@ -228,8 +276,8 @@ func (j *Jobs) options() []string {
 
 // Cancel ends the jobs of the pool that are pending, and with running those that run.
 func (j *Jobs) Cancel(ctx context.Context, running bool) error {
-	jobs, err := j.List(ctx)
-	for _, job := range jobs {
+	l, err := j.List(ctx)
+	for _, job := range l.Have {
 		if running || !slurm.Runs(job.State) {
 			err = errors.Join(err, j.Client.Cancel(ctx, job.ID))
 		}

@@ -104,7 +104,32 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// A worker has the streams of its bridge, which has its status, and goes on without it.
+// A job that was cancelled is not replaced, but the last one that lasts is.
+func TestMissing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		p    Places
+		want int
+	}{
+		"none yet":                        {Places{Most: 3, Wanted: 2}, 2},
+		"limit":                           {Places{Most: 3, Wanted: 5, Present: 2, Lasting: 2}, 1},
+		"enough":                          {Places{Most: 3, Wanted: 2, Present: 2, Lasting: 2}, 0},
+		"cancelled":                       {Places{Most: 2, Wanted: 2, Present: 1, Lasting: 1, Kept: 1}, 0},
+		"cancelled, below the limit":      {Places{Most: 9, Wanted: 2, Present: 1, Lasting: 1, Kept: 1}, 0},
+		"cancelled, more are wanted":      {Places{Most: 9, Wanted: 4, Present: 1, Lasting: 1, Kept: 1}, 2},
+		"all others cancelled":            {Places{Most: 3, Wanted: 9, Present: 1, Lasting: 1, Kept: 5}, 0},
+		"cancelled, the last one ends":    {Places{Most: 2, Wanted: 2, Present: 1, Kept: 1, Last: true}, 1},
+		"all end":                         {Places{Most: 2, Wanted: 9, Present: 2, Last: true}, 1},
+		"all end, the next one is there":  {Places{Most: 2, Wanted: 9, Present: 3, Lasting: 1}, -1},
+		"the limit has become smaller":    {Places{Most: 1, Wanted: 9, Present: 3, Lasting: 3, Kept: 1}, -2},
+		"nothing waits":                   {Places{Most: 2, Present: 1, Lasting: 1, Kept: 1}, -1},
+		"the last one ends, many are cut": {Places{Most: 3, Wanted: 1, Present: 1, Kept: 2, Last: true}, 1},
+	} {
+		if n := tt.p.Missing(); n != tt.want {
+			t.Errorf("%s: %d, want %d", name, n, tt.want)
+		}
+	}
+}
+
 // What a pilot that was killed has left is removed by the next one, and nothing else is.
 func TestDeadPilots(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())

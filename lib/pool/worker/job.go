@@ -447,9 +447,7 @@ func (w *worker) end(j *job, d *wire.Done) {
 	if j.run.Nodes != nil {
 		_ = os.RemoveAll(w.nodesDir(j.run.Key))
 	}
-	if why := w.exec.Why(&j.command); why != "" {
-		d.What = wire.Outcome(why)
-	}
+	d.What = outcome(d.What, w.exec.Why(&j.command), w.ended)
 	d.Key, d.Start, d.Seconds = j.run.Key, seconds(j.began), now.Sub(j.began).Seconds()
 	j.pid, j.done = 0, d
 	if open := w.open(d, now); open > 0 {
@@ -457,6 +455,18 @@ func (w *worker) end(j *job, d *wire.Done) {
 		return
 	}
 	w.conclude(j)
+}
+
+// outcome is how a task has ended that was ended by this worker for a reason, if there is one. After SIGTERM
+// to this worker, an end that comes by itself does not count: its processes may have got the signal before.
+func outcome(what wire.Outcome, why executor.Why, signaled bool) wire.Outcome {
+	switch {
+	case why != "":
+		return wire.Outcome(why)
+	case signaled && what == "":
+		return wire.Stopped
+	}
+	return what
 }
 
 // open returns for how long it stays open whether a signal from outside was before this end: after a

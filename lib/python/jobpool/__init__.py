@@ -15,10 +15,11 @@ existing one, given by Pool(run=DIRECTORY).
 
 import atexit
 import base64
+import collections
 import concurrent.futures
+import contextlib
 import itertools
 import json
-import multiprocessing.spawn
 import os
 import pickle
 import shutil
@@ -30,7 +31,9 @@ import tempfile
 import threading
 import time
 
-__all__ = ["Pool", "Result", "PoolError", "TaskFailed"]
+from .calls import Call, Calls
+
+__all__ = ["Pool", "Result", "PoolError", "TaskFailed", "CallFailed"]
 
 
 class PoolError(Exception):
@@ -53,6 +56,21 @@ class TaskFailed(PoolError):
             text += ": " + r.error
         last = r.stderr.strip().splitlines()[-1:]
         return text + "".join(": " + line for line in last)
+
+
+class CallFailed(Exception):
+    """The cause of an exception that a function has raised: where, and the last of what the call has printed."""
+
+    def __init__(self, traceback, stdout, stderr):
+        Exception.__init__(self, traceback, stdout, stderr)
+        self.traceback, self.stdout, self.stderr = traceback, stdout, stderr
+
+    def __str__(self):
+        text = "\n" + self.traceback
+        for name in ("stdout", "stderr"):
+            if getattr(self, name):
+                text += "%s of the call:\n%s" % (name, getattr(self, name))
+        return text
 
 
 class Result(object):
@@ -120,21 +138,78 @@ def _line(request):
 
 
 class _Future(concurrent.futures.Future):
-    """A future that ends its task when it is cancelled."""
+    """A future whose end is ended with it.
 
-    _pool = None
-    _seq = 0
-    _unwanted = False
+    cancel marks it first, as the end may be told before the request for it has returned. Its value is set
+    once, by _settle, also if it is cancelled: only then others stop to wait for it.
+    """
+
+    def __init__(self, pool):
+        concurrent.futures.Future.__init__(self)
+        self._pool = pool
+        self._end = None  # what ends what it stands for
 
     def cancel(self):
-        with self._pool._lock:
-            if self.done():
-                return concurrent.futures.Future.cancel(self)
-            self._unwanted = True
-            seq = self._seq
-        if seq:
-            self._pool._send({"op": "cancel", "seqs": [seq]})
-        return concurrent.futures.Future.cancel(self)
+        self._pool._must_be_ours()
+        if self.cancelled() or not concurrent.futures.Future.cancel(self):
+            return self.cancelled()
+        self._end()
+        return True
+
+    def _settle(self, make):
+        try:
+            if not self.set_running_or_notify_cancel():
+                return
+            try:
+                value = make()
+            except BaseException as e:
+                self.set_exception(e)
+            else:
+                self.set_result(value)
+        finally:
+            self._pool._forget(self)
+
+
+class _Task(object):
+    """A task of the pool. done is called once, with its Result, or with an error if there is none.
+
+    Whoever comes second, end or the number of the task, sees the other, and asks the pool.
+    """
+
+    def __init__(self, pool, task, done):
+        self._pool, self._done = pool, done
+        self._seq = 0  # none has been given yet
+        self._unwanted = False
+        pool._send({"op": "run", "task": task}, self._taken)
+
+    def end(self):
+        self._unwanted = True
+        self._ask()
+
+    def _ask(self):
+        if self._seq and self._unwanted:
+            try:
+                self._pool._send({"op": "cancel", "seqs": [self._seq]})
+            except PoolError:
+                pass  # it has ended, and the task with it
+
+    def _taken(self, answer):
+        if answer is None or answer.get("error"):
+            return self._ended(answer)
+        try:
+            self._pool._send({"op": "wait", "seqs": [answer["seq"]]}, self._ended)
+        except PoolError:
+            return self._ended(None)
+        self._seq = answer["seq"]
+        self._ask()
+
+    def _ended(self, answer):
+        if answer is None:
+            self._done(None, PoolError(self._pool._error or "the pool has ended"))
+        elif answer.get("error"):
+            self._done(None, PoolError(answer["error"]))
+        else:
+            self._done(Result(answer["result"]), None)
 
 
 class _Needs(concurrent.futures.Executor):
@@ -145,7 +220,7 @@ class _Needs(concurrent.futures.Executor):
 
     def submit(*args, **kwargs):
         self, fn = args[:2]
-        return self._base._function(fn, args[2:], kwargs, self._needs)
+        return self._base._call(fn, args[2:], kwargs, self._needs)
 
     def run(self, command, check=True, **needs):
         return self._base.run(command, check=check, **dict(self._needs, **needs))
@@ -169,13 +244,17 @@ class Pool(concurrent.futures.Executor):
         self._pid = os.getpid()
         self._tags = itertools.count(1)
         self._waiting = {}  # tag: function of an answer
+        self._futures = {}  # those without a value: whether it is of a command
         self._error = None
         self._server = self._own = None
+        self._said = collections.deque(maxlen=4)  # the last messages of jobpool
         if run is None:
             # Beside the caller's files, which all nodes have.
             self._own = run = tempfile.mkdtemp(prefix=".jobpool-", dir=os.getcwd())
             # The pipe ends with this program, however that ends, and the pool with the pipe.
-            self._server = subprocess.Popen([self._program, "serve", "--quiet", "--until-eof", "--run", run] + list(options), stdin=subprocess.PIPE)
+            self._server = subprocess.Popen([self._program, "serve", "--quiet", "--until-eof", "--run", run] + list(options),
+                                            stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+            self._listener = self._thread("messages", self._complain, self._server.stderr)
         self.run_directory = os.path.abspath(run)
         self._files = os.path.join(self.run_directory, "python")
         try:
@@ -185,6 +264,7 @@ class Pool(concurrent.futures.Executor):
             there = os.lstat(self._files)
             if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o022:
                 raise PoolError("%s: others can write there" % self._files)
+            self._calls = Calls(self._lock, self._files, lambda task, done: _Task(self, task, done), lambda: any(self._futures.values()))
         except BaseException:
             self._end()
             raise
@@ -203,25 +283,37 @@ class Pool(concurrent.futures.Executor):
                 pass
             why = self._bridge.communicate()[1].decode("utf-8", "replace").strip()
             if self._server and self._server.poll() is not None:
-                raise PoolError("jobpool serve ended with exit status %d" % self._server.returncode)
+                raise PoolError(self._server_ended())
             if time.monotonic() >= deadline:
                 raise PoolError(why or "the pool does not answer")
             time.sleep(0.05)
-        for name, work in (("answers", self._read), ("complaints", self._complain)):
-            threading.Thread(target=work, name="jobpool " + name, daemon=True).start()
+        self._thread("answers", self._read)
+        self._thread("complaints", self._complain, self._bridge.stderr)
+
+    @staticmethod
+    def _thread(name, work, *args):
+        thread = threading.Thread(target=work, args=args, name="jobpool " + name, daemon=True)
+        thread.start()
+        return thread
+
+    def _server_ended(self):
+        """How the pool of this program has ended, with its last messages."""
+        self._listener.join(10)  # what it has left may keep the pipe open
+        return ": ".join(["jobpool serve ended with exit status %d" % self._server.wait()] + list(self._said))
 
     def _write(self, line):
         with self._lock:
             self._bridge.stdin.write(line)
             self._bridge.stdin.flush()
 
+    def _must_be_ours(self):
+        if os.getpid() != self._pid:
+            raise PoolError("the pool is that of process %d, from which this one was forked" % self._pid)
+
     def _send(self, request, done=None):
         """Sends a request; done gets its answer, or None if there is none."""
+        self._must_be_ours()
         with self._lock:
-            if os.getpid() != self._pid:
-                raise PoolError("the pool is that of process %d, from which this one was forked" % self._pid)
-            if self._closing and request["op"] == "run":
-                raise PoolError("the pool is shut down")
             if self._error:
                 raise PoolError(self._error)
             tag = str(next(self._tags))
@@ -252,10 +344,12 @@ class Pool(concurrent.futures.Executor):
         for done in left:
             done(None)
 
-    def _complain(self):
-        with self._bridge.stderr as complaints:
+    def _complain(self, stream):
+        with stream as complaints:
             for line in complaints:
-                sys.stderr.write(line.decode("utf-8", "replace"))
+                text = line.decode("utf-8", "replace")
+                self._said.append(text.strip())
+                sys.stderr.write(text)
 
     def run(self, command, check=True, **needs):
         """Has a command run, and returns the future of its Result.
@@ -269,98 +363,71 @@ class Pool(concurrent.futures.Executor):
         task["cmd" if isinstance(command, str) else "argv"] = command if isinstance(command, str) else [os.fspath(word) for word in command]
         task.setdefault("cwd", os.getcwd())
 
-        def finish(result):
+        def value(result, error):
+            if error:
+                raise error
             if check and result.what != "ok":
                 raise TaskFailed(result)
             return result
 
-        return self._task(task, finish)
-
-    def _task(self, task, finish, clean=lambda: None):
-        """Sends a task. When it has ended, finish makes the value of its Result; then clean is called."""
-        future = _Future()
-        future._pool = self
-
-        def value(answer):
-            if answer is None:
-                raise PoolError(self._error or "the pool has ended")
-            if answer.get("error"):
-                raise PoolError(answer["error"])
-            return finish(Result(answer["result"]))
-
-        def ended(answer):
-            awaited = future.set_running_or_notify_cancel()
-            try:
-                try:
-                    result = value(answer) if awaited else None
-                finally:
-                    if answer is not None:  # otherwise it may still run, or be about to
-                        clean()
-            except BaseException as e:
-                future.set_exception(e)
-            else:
-                if awaited:
-                    future.set_result(result)
-
-        def taken(answer):
-            if answer is None or answer.get("error"):
-                return ended(answer)
-            with self._lock:
-                future._seq = answer["seq"]
-                unwanted = future._unwanted
-            try:
-                self._send({"op": "wait", "seqs": [future._seq]}, ended)
-                if unwanted:
-                    self._send({"op": "cancel", "seqs": [future._seq]})
-            except PoolError:
-                ended(None)
-
-        self._send({"op": "run", "task": task}, taken)
+        with self._future(True) as future:
+            sent = _Task(self, task, lambda result, error: future._settle(lambda: value(result, error)))
+            future._end = sent.end
+            self._calls.changed()
         return future
+
+    @contextlib.contextmanager
+    def _future(self, command):
+        """A future for what is sent under the lock; there is none if that raises."""
+        self._must_be_ours()
+        future = _Future(self)
+        with self._lock:
+            if self._closing:
+                raise PoolError("the pool is shut down")
+            if self._error:
+                raise PoolError(self._error)
+            self._futures[future] = command
+            try:
+                yield future
+            except BaseException:
+                del self._futures[future]
+                raise
+
+    def _forget(self, future):
+        with self._lock:
+            self._futures.pop(future, None)
+            self._changed.notify_all()
 
     def submit(*args, **kwargs):
         """Has a function run with arguments, and returns the future of its value."""
         self, fn = args[:2]
-        return self._function(fn, args[2:], kwargs, {})
+        return self._call(fn, args[2:], kwargs, {})
 
     def needs(self, **needs):
         """An executor whose functions and commands need that: cpus, gpus, mem, need, nodes, timeout, time."""
         return _Needs(self, needs)
 
-    def _function(self, fn, args, kwargs, needs):
-        with self._lock:
-            if self._closing or self._error:
-                raise PoolError("the pool is shut down" if self._closing else self._error)
-        about = multiprocessing.spawn.get_preparation_data("jobpool")
-        about.pop("authkey", None)
-        handle, name = tempfile.mkstemp(dir=self._files)
-        try:
-            with os.fdopen(handle, "wb") as f:
-                pickle.dump(about, f)
-                pickle.dump((fn, args, kwargs), f)
-        except BaseException:
-            os.unlink(name)
-            raise
+    def _call(self, fn, args, kwargs, needs):
+        self._must_be_ours()
+        about, data = self._calls.prepare(fn, args, kwargs)
 
-        def finish(result):
-            try:
-                with open(name + ".out", "rb") as f:
-                    value, error, trace = pickle.load(f)
-            except OSError:
-                raise TaskFailed(result)
-            if error is not None:
-                error.__cause__ = RuntimeError("\n" + trace)  # where it was raised
-                raise error
-            return value
+        def value(answer, failed):
+            if isinstance(failed, Result):
+                raise TaskFailed(failed)
+            if failed:
+                raise failed
+            returned, data, trace, printed, _ = answer
+            value = pickle.loads(data)
+            if returned:
+                return value
+            value.__cause__ = CallFailed(trace, *(p.decode("utf-8", "replace") for p in printed))
+            raise value
 
-        call = os.path.join(os.path.dirname(os.path.abspath(__file__)), "call.py")
-        task = dict(needs, argv=[sys.executable, call, name], capture=True)
-        task.setdefault("cwd", os.getcwd())
-        try:
-            return self._task(task, finish, lambda: _remove(name, name + ".out"))
-        except BaseException:
-            _remove(name)
-            raise
+        with self._future(False) as future:
+            call = Call(data, lambda answer, failed: future._settle(lambda: value(answer, failed)))
+            future._end = lambda: self._calls.cancel(call)
+            self._calls.add(call, about, needs, needs.get("cwd") or os.getcwd())
+        return future
 
     def shutdown(self, wait=True, cancel_futures=False):
         """Ends the connection when all tasks have ended, and the pool if it was started here.
@@ -373,11 +440,9 @@ class Pool(concurrent.futures.Executor):
             if self._closing:
                 return
             self._closing = True
-        if cancel_futures:
-            try:
-                self._send({"op": "cancel", "all": True})
-            except PoolError:
-                pass
+            futures = list(self._futures) if cancel_futures else []
+        for future in futures:
+            future.cancel()
         if wait:
             self._finish()
         else:
@@ -386,6 +451,9 @@ class Pool(concurrent.futures.Executor):
     def _finish(self):
         atexit.unregister(self.shutdown)
         with self._lock:
+            while self._futures and not self._error:
+                self._changed.wait()
+            self._calls.close()
             while self._waiting and not self._error:
                 self._changed.wait()
             for last in [lambda: self._write(_line({"op": "drain"}))] * bool(self._server) + [self._bridge.stdin.close]:
@@ -403,12 +471,5 @@ class Pool(concurrent.futures.Executor):
             self._server.terminate()  # it has not begun well
         self._server.wait()
         self._server.stdin.close()
+        self._listener.join(10)
         shutil.rmtree(self._own, ignore_errors=True)
-
-
-def _remove(*names):
-    for name in names:
-        try:
-            os.unlink(name)
-        except OSError:
-            pass

@@ -29,7 +29,8 @@ func whyAbsent(c *cli.Context, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context, 10*time.Second)
 	defer cancel()
-	jobs, e := jobsOf(run, p).List(ctx)
+	list, e := jobsOf(run, p).List(ctx)
+	jobs := list.Have
 	if e != nil || slices.ContainsFunc(jobs, func(j pilot.Job) bool { return slurm.Runs(j.State) }) {
 		return err
 	}

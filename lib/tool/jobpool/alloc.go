@@ -179,7 +179,7 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 	}
 	jobs := jobsOf(run, p)
 	if known && !resume {
-		if have, err := jobs.List(c.Context); err != nil || len(have) > 0 {
+		if list, err := jobs.List(c.Context); err != nil || len(list.Have) > 0 {
 			return false, cmp.Or(err, hasRun(run))
 		}
 	}
@@ -210,9 +210,9 @@ func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool,
 	shared, _ := (&values{c: c}).resources() // the input was read with them
 	filled, present := tasks.demand.Jobs(size, shared, shared), 0
 	want := max(1, pilot.Wanted(pilot.Backlog{Waiting: tasks.ready, Jobs: filled}))
-	ids, err := jobs.Fill(c.Context, func(have []pilot.Job) int {
-		present = len(have)
-		return jobs.UpTo(want)(have)
+	ids, err := jobs.Fill(c.Context, func(l pilot.Listing) int {
+		present = len(l.Have)
+		return jobs.UpTo(want)(l)
 	})
 	if err == nil && len(ids) == 0 && !c.Bool("quiet") {
 		fmt.Fprintf(c.App.ErrWriter, "jobpool: no more jobs are submitted: the run in %s has %d, pending or running\n", run, present)

@@ -16,7 +16,7 @@ func (e *elastic) due(now time.Time) bool {
 		return true
 	}
 	since := now.Sub(e.counted).Abs()
-	if e.missing(e.present()) <= 0 {
+	if e.missing(e.present(), len(e.cancelled)) <= 0 {
 		e.pause = time.Second
 		return since >= recount
 	}
@@ -30,13 +30,22 @@ func (e *elastic) due(now time.Time) bool {
 // missing is how many more jobs the waiting tasks justify beside those. Jobs that end soon do not count
 // for that, but they do for the limit of the pool. One job more than that is there only where the pool
 // would stop, as nothing submits the next job when the last one has ended, or where the job of the
-// scheduler, which does not end for that, is useless.
-func (e *elastic) missing(jobs map[string]bool) int {
-	lasts, room := len(e.lasts(jobs)), e.jobs.Pool.MaxJobs-len(jobs)
-	if useless, _ := e.useless(e.own); useless || lasts == 0 && room == 0 && !e.jobs.Pool.Here {
-		room++
+// scheduler, which does not end for that, is useless. Kept are the places of jobs that were cancelled or end: a
+// scheduler that is in no job is ended itself by who wants no more of them.
+func (e *elastic) missing(jobs map[string]bool, kept int) int {
+	useless, _ := e.useless(e.own)
+	p := pilot.Places{
+		Most: e.jobs.Pool.MaxJobs, Wanted: min(e.wanted(), e.most()), Present: len(jobs), Lasting: len(e.lasts(jobs)), Kept: kept,
 	}
-	return min(min(e.wanted(), e.most())-lasts, room)
+	if e.jobs.Pool.Here {
+		p.Kept = 0
+	}
+	if useless {
+		p.Most++
+	} else {
+		p.Last = p.Lasting == 0 && !e.jobs.Pool.Here
+	}
+	return p.Missing()
 }
 
 // present returns the jobs that are pending or run, as far as is known without a request to Slurm.

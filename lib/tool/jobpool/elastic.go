@@ -27,23 +27,25 @@ type elastic struct {
 	states  chan *scheduler.Status
 	done    chan struct{} // closed when watch has ended
 
-	nodes    map[string]pilot.Node // by their names in the pool
-	widest   int                   // nodes of a job, the most that were seen
-	life     float64               // seconds of a job; 0: not known, or no end
-	waited   time.Duration         // of its jobs in the queue, the longest
-	status   *scheduler.Status
-	idle     map[string]time.Time // jobs, since when
-	counted  time.Time            // when the jobs were
-	pause    time.Duration        // until they are counted again, if there seem to be fewer than the backlog justifies
-	listed   map[string]bool      // jobs that were counted and have not gone since
-	left     map[string]bool      // jobs whose pilots have ended, though Slurm may not have ended them yet
-	unseen   map[string]bool      // jobs that ran when they were counted, and whose pilots had not come or had ended
-	pending  map[string]bool      // jobs that were submitted here and have not come
-	emptied  bool                 // the jobs that were pending when nothing more was to be started are cancelled
-	refused  string               // why no jobs are submitted for now, as was said
-	failed   int                  // jobs in a row that have ended and never came
-	unfit    map[string]bool      // jobs all of whose nodes were quarantined
-	requeues bool                 // the own job is to be requeued, as was said
+	nodes   map[string]pilot.Node // by their names in the pool
+	widest  int                   // nodes of a job, the most that were seen
+	life    float64               // seconds of a job; 0: not known, or no end
+	waited  time.Duration         // of its jobs in the queue, the longest
+	status  *scheduler.Status
+	idle    map[string]time.Time // jobs, since when
+	counted time.Time            // when the jobs were
+	pause   time.Duration        // until they are counted again, if there seem to be fewer than the backlog justifies
+	listed  map[string]bool      // jobs that were counted and have not gone since
+	left    map[string]bool      // jobs whose pilots have ended, though Slurm may not have ended them yet
+	unseen  map[string]bool      // jobs that ran when they were counted, and whose pilots had not come or had ended
+	pending map[string]bool      // jobs that were submitted here and have not come
+	// cancelled are jobs of this call that were cancelled, also when Slurm has forgotten them.
+	cancelled map[string]bool
+	emptied   bool            // the jobs that were pending when nothing more was to be started are cancelled
+	refused   string          // why no jobs are submitted for now, as was said
+	failed    int             // jobs in a row that have ended and never came
+	unfit     map[string]bool // jobs all of whose nodes were quarantined
+	requeues  bool            // the own job is to be requeued, as was said
 }
 
 func newElastic(run string, r *runner) (*elastic, error) {
@@ -61,7 +63,7 @@ func newElastic(run string, r *runner) (*elastic, error) {
 		run: run, runner: r, closed: closed, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"),
 		changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
 		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, listed: map[string]bool{}, pending: map[string]bool{},
-		left: map[string]bool{}, unseen: map[string]bool{}, unfit: map[string]bool{}, pause: time.Second,
+		left: map[string]bool{}, unseen: map[string]bool{}, unfit: map[string]bool{}, cancelled: map[string]bool{}, pause: time.Second,
 	}, nil
 }
 
@@ -299,24 +301,29 @@ func (e *elastic) fill(ctx context.Context) {
 	if e.status.Phase != core.Running.String() {
 		return
 	}
-	_, _ = e.submit(ctx, func(jobs []pilot.Job) int {
-		e.count(jobs)
+	_, _ = e.submit(ctx, func(l pilot.Listing) int {
+		e.count(l)
 		if e.failed >= mostFailures {
 			return 0
 		}
-		return e.missing(e.listed)
+		return e.missing(e.listed, len(e.cancelled)+len(l.Ending))
 	})
 }
 
 // count compares the jobs that Slurm has with those that are known.
-func (e *elastic) count(jobs []pilot.Job) {
+func (e *elastic) count(l pilot.Listing) {
 	clear(e.listed)
 	clear(e.unseen)
 	seen := map[string]bool{}
 	for _, n := range e.nodes {
 		seen[n.Job] = true
 	}
-	for _, j := range jobs {
+	for _, id := range l.Cancelled {
+		e.cancelled[id] = true
+		delete(e.pending, id) // it was not at fault
+	}
+	for _, j := range l.Have {
+		delete(e.cancelled, j.ID)
 		e.listed[j.ID] = true
 		e.unseen[j.ID] = slurm.Runs(j.State) && !seen[j.ID]
 		if !slurm.Runs(j.State) {
@@ -342,7 +349,7 @@ func (e *elastic) count(jobs []pilot.Job) {
 
 // submit submits as many jobs as more returns for those that there are, and returns how many. It
 // succeeds if a limit of Slurm allows fewer.
-func (e *elastic) submit(ctx context.Context, more func([]pilot.Job) int) (int, error) {
+func (e *elastic) submit(ctx context.Context, more func(pilot.Listing) int) (int, error) {
 	ids, err := e.jobs.Fill(ctx, more)
 	for _, id := range ids {
 		e.pending[id] = true
@@ -379,7 +386,8 @@ func (e *elastic) end(s *core.Summary) {
 		return // as the user has cancelled the job, perhaps with all others
 	}
 	over, last := false, false
-	more := func(jobs []pilot.Job) int {
+	more := func(l pilot.Listing) int {
+		jobs := l.Have
 		life, lasting := e.lasting(jobs, s.Early)
 		switch {
 		case lasting:
@@ -399,7 +407,12 @@ func (e *elastic) end(s *core.Summary) {
 		if e.status == nil {
 			return 1
 		}
-		return max(1, min(e.wanted(), e.jobs.Pool.MaxJobs-len(jobs)))
+		for _, id := range l.Cancelled {
+			e.cancelled[id] = true
+		}
+		return max(1, pilot.Places{
+			Most: e.jobs.Pool.MaxJobs, Wanted: e.wanted(), Present: len(jobs), Kept: len(e.cancelled) + len(l.Ending),
+		}.Missing())
 	}
 	try := func() error {
 		last = false // an earlier submission may have succeeded though it was not answered

@@ -85,13 +85,13 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 				if job == "16" && tt.own != "" {
 					state = tt.own
 				}
-				queue.WriteString(job + " " + state + " jobpool:x\n")
+				queue.WriteString(job + " " + state + " jobpool:x:\n")
 				if err := pilot.Announce(run, pilot.Node{Job: job, Name: "cpu1", CPUs: 2, End: clock.Now().Add(left), Life: 3600}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if tt.pending {
-				queue.WriteString("19 PENDING jobpool:x\n")
+				queue.WriteString("19 PENDING jobpool:x:\n")
 			}
 			if err := os.WriteFile(filepath.Join(dir, "queue"), []byte(queue.String()), 0o600); err != nil {
 				t.Fatal(err)
@@ -200,7 +200,7 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: tt.waiting, Jobs: float64(tt.waiting) / 2, Mean: 1}
 			queue := ""
 			for i, job := range []string{"16", "17", "18"} {
-				queue += job + " RUNNING jobpool:x\n"
+				queue += job + " RUNNING jobpool:x:\n"
 				n := pilot.Node{Job: job, Name: "cpu1", CPUs: 2, Nodes: 1, End: clock.Now().Add(tt.left), Life: tt.life.Seconds()}
 				closes := clock.Now().Add(launch - time.Second)
 				if !tt.late || i < tt.lasting {
@@ -213,7 +213,7 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 				e.life = n.Life
 			}
 			for i := range tt.others {
-				queue += strconv.Itoa(30+i) + " PENDING jobpool:x\n"
+				queue += strconv.Itoa(30+i) + " PENDING jobpool:x:\n"
 			}
 			if err := os.WriteFile(filepath.Join(dir, "queue"), []byte(queue), 0o600); err != nil {
 				t.Fatal(err)
@@ -266,7 +266,7 @@ func TestLongTasksGetNoMoreJobsThanTheyFill(t *testing.T) {
 			for i := range 2 {
 				n := pilot.Node{Job: strconv.Itoa(16 + i), Name: "cpu1", CPUs: 4, Nodes: 1}
 				e.nodes[n.Label()] = n
-				queue += n.Job + " RUNNING jobpool:x\n"
+				queue += n.Job + " RUNNING jobpool:x:\n"
 				s := core.NodeStatus{Name: n.Label(), State: "up"}
 				if i >= tt.reached {
 					s.State = "connecting"
@@ -274,7 +274,7 @@ func TestLongTasksGetNoMoreJobsThanTheyFill(t *testing.T) {
 				e.status.Nodes = append(e.status.Nodes, s)
 			}
 			for i := range tt.pending {
-				queue += strconv.Itoa(30+i) + " PENDING jobpool:x\n"
+				queue += strconv.Itoa(30+i) + " PENDING jobpool:x:\n"
 			}
 			if err := os.WriteFile("queue", []byte(queue), 0o600); err != nil {
 				t.Fatal(err)
@@ -296,7 +296,7 @@ func TestSubmissionWithoutAnswer(t *testing.T) {
 	if err := pilot.Save(run, p); err != nil {
 		t.Fatal(err)
 	}
-	for file, text := range map[string]string{"sbatch.mode": "killed", "queue": "16 RUNNING jobpool:x\n17 RUNNING jobpool:y\n"} {
+	for file, text := range map[string]string{"sbatch.mode": "killed", "queue": "16 RUNNING jobpool:x:\n17 RUNNING jobpool:y:\n"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -351,7 +351,7 @@ func TestOneJobMoreNearTheEnd(t *testing.T) {
 		var queue strings.Builder
 		for _, job := range strings.Fields(step.listed) {
 			state := map[byte]string{'R': "RUNNING", 'P': "PENDING"}[job[2]]
-			queue.WriteString(job[:2] + " " + state + " jobpool:x\n")
+			queue.WriteString(job[:2] + " " + state + " jobpool:x:\n")
 		}
 		if err := os.WriteFile("queue", []byte(queue.String()), 0o600); err != nil {
 			t.Fatal(err)
@@ -406,9 +406,9 @@ func TestJobsThatEndAtATakeover(t *testing.T) {
 		seconds          int
 		submitted, lists int // in all
 	}{
-		{"16 RUNNING jobpool:x\n17 RUNNING jobpool:x\n", 2, 0, 2},
-		{"16 RUNNING jobpool:x\n", 5, 1, 3},
-		{"16 RUNNING jobpool:x\n18 PENDING jobpool:x\n", 100, 1, 3},
+		{"16 RUNNING jobpool:x:\n17 RUNNING jobpool:x:\n", 2, 0, 2},
+		{"16 RUNNING jobpool:x:\n", 5, 1, 3},
+		{"16 RUNNING jobpool:x:\n18 PENDING jobpool:x:\n", 100, 1, 3},
 	} {
 		if err := os.WriteFile("queue", []byte(step.queue), 0o600); err != nil {
 			t.Fatal(err)
@@ -417,6 +417,57 @@ func TestJobsThatEndAtATakeover(t *testing.T) {
 		if n, l := strings.Count(said, "\nsbatch --parsable"), strings.Count(said, "\nsqueue --noheader"); n != step.submitted || l != step.lists {
 			t.Errorf("Slurm has %q: %d jobs were submitted and %d lists requested, want %d and %d", step.queue, n, l, step.submitted, step.lists)
 		}
+	}
+}
+
+// A scheduler does not replace jobs that were cancelled, as its own may be the next, also when Slurm has forgotten
+// them. One that ended by itself, or was of an earlier call, is replaced, and so is the last one that lasts.
+func TestCancelledJobsAreNotReplaced(t *testing.T) {
+	for name, tt := range map[string]struct {
+		queues    []string // that Slurm shows, one after the other
+		here      bool
+		submitted int
+	}{
+		"ends":      {queues: []string{"16 RUNNING jobpool:x:c\n17 COMPLETING jobpool:x:c\n"}},
+		"cancelled": {queues: []string{"16 RUNNING jobpool:x:c\n17 CANCELLED jobpool:x:c\n"}},
+		"cancelled while it waits and forgotten": {queues: []string{
+			"16 RUNNING jobpool:x:c\n17 PENDING jobpool:x:c\n", "16 RUNNING jobpool:x:c\n17 CANCELLED jobpool:x:c\n", "16 RUNNING jobpool:x:c\n",
+		}},
+		"ends, and was not cancelled": {queues: []string{
+			"16 RUNNING jobpool:x:c\n17 COMPLETING jobpool:x:c\n", "16 RUNNING jobpool:x:c\n17 NODE_FAIL jobpool:x:c\n",
+		}, submitted: 1},
+		"ended":                  {queues: []string{"16 RUNNING jobpool:x:c\n17 COMPLETED jobpool:x:c\n"}, submitted: 1},
+		"preempted":              {queues: []string{"16 RUNNING jobpool:x:c\n17 PREEMPTED jobpool:x:c\n"}, submitted: 1},
+		"earlier call":           {queues: []string{"16 RUNNING jobpool:x:b\n17 CANCELLED jobpool:x:b\n"}, submitted: 1},
+		"another pool":           {queues: []string{"16 RUNNING jobpool:x:c\n17 CANCELLED jobpool:y:c\n"}, submitted: 1},
+		"scheduler is in no job": {queues: []string{"16 RUNNING jobpool:x:c\n17 CANCELLED jobpool:x:c\n"}, here: true, submitted: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withSlurm(t)
+			run := t.TempDir()
+			t.Setenv("SLURM_JOB_ID", "16")
+			if err := pilot.Save(run, &pilot.Pool{ID: "x", Call: "c", MaxJobs: 2, Here: tt.here}); err != nil {
+				t.Fatal(err)
+			}
+			e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500, Mean: 1}
+			n := pilot.Node{Job: "16", Name: "cpu1", CPUs: 2, Nodes: 1}
+			e.nodes[n.Label()] = n
+			e.status.Nodes = append(e.status.Nodes, core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2})
+			for _, queue := range tt.queues {
+				if err := os.WriteFile("queue", []byte(queue), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				e.fill(t.Context())
+			}
+			asked, _ := os.ReadFile("asked")
+			if n := strings.Count("\n"+string(asked), "\nsbatch --parsable"); n != tt.submitted {
+				t.Errorf("%d jobs were submitted, want %d", n, tt.submitted)
+			}
+		})
 	}
 }
 

@@ -95,13 +95,13 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	defer stop()
 	p := poller{
 		system: system, guard: held, out: bufio.NewWriter(stdout), stderr: stderr,
-		passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every),
+		passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every), onEnd: make(chan error, 1),
 	}
 	system.Agent.Ended = p.ended
 	if every == 0 {
-		return errors.Join(p.turn(turns), p.drainUploads(turns), system.TidyDaily(turns))
+		return errors.Join(p.turn(turns), p.drainUploads(turns), system.RunOnEnd(turns), system.TidyDaily(turns))
 	}
-	err = p.loop(c.Context, turns, every)
+	err = errors.Join(p.loop(c.Context, turns, every), p.endOnEnd())
 	last, cancelLast := context.WithTimeout(turns, grace)
 	defer cancelLast()
 	if drainErr := p.drainUploads(last); last.Err() == nil {
@@ -124,7 +124,9 @@ type poller struct {
 	// An action is passed on again after this time, if no process works on it yet.
 	repeat time.Duration
 	passed map[task.ID]passed
-	broken bool // the reader of the actions has gone
+	broken bool       // the reader of the actions has gone
+	onEnd  chan error // how the commands of groups have ended
+	ending bool       // they run
 
 	mu   sync.Mutex
 	over []task.Outcome
@@ -150,6 +152,29 @@ func (p *poller) printOver() error {
 		}
 	}
 	return nil
+}
+
+// startOnEnd runs the commands of groups whose tasks have ended beside the next turns, and returns how those before have ended.
+func (p *poller) startOnEnd(ctx context.Context) (err error) {
+	if p.ending {
+		select {
+		case err = <-p.onEnd:
+			p.ending = false
+		default:
+			return nil
+		}
+	}
+	p.ending = true
+	go func() { p.onEnd <- p.system.RunOnEnd(ctx) }()
+	return err
+}
+
+// endOnEnd waits for the commands that still run, which grace limits.
+func (p *poller) endOnEnd() error {
+	if !p.ending {
+		return nil
+	}
+	return <-p.onEnd
 }
 
 // drainUploads waits for uploads that the last turn left running. The actions are
@@ -208,8 +233,10 @@ func (p *poller) loop(signal, turns context.Context, every time.Duration) error 
 			app.Report(p.stderr, name, err)
 			p.system.Problem(err)
 		}
-		if err := p.system.TidyDaily(turns); err != nil {
-			app.Report(p.stderr, name, err)
+		for _, err := range []error{p.startOnEnd(turns), p.system.TidyDaily(turns)} {
+			if err != nil {
+				app.Report(p.stderr, name, err)
+			}
 		}
 		select {
 		case <-signal.Done():

@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -22,6 +23,7 @@ type job struct {
 	name    string
 	words   []string     // the command that runs it
 	array   *sweep.Table // of --array; nil: there is none
+	mailed  bool         // one mail for all tasks takes the place of Slurm's
 	logged  []string     // options of which the task's log takes the place
 	ignored []string     // options that have no meaning for a task
 }
@@ -104,6 +106,7 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 		return c.Set(flag, value)
 	}
 	limit := "" // of the elements at a time
+	var mail sbatch.Options
 	for _, o := range options {
 		d := sbatch.Lookup(o.Name)
 		switch {
@@ -126,6 +129,8 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 			var more []string
 			more, err = exported(o.Value)
 			variables = append(variables, more...)
+		case o.Name == "mail-type" || o.Name == "mail-user":
+			mail, err = append(mail, o), o.Check()
 		case d != nil && d.Use&sbatch.ByTask != 0:
 			if err = o.Check(); err == nil {
 				err = c.Set("sbatch", strings.TrimPrefix(o.Arg(), "--"))
@@ -139,6 +144,17 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 			return nil, err
 		}
 	}
+	if line := mailLine(mail); j.array != nil && line != "" {
+		if err = set("on-end", line); err != nil {
+			return nil, err
+		}
+		j.mailed, mail = c.String("on-end") == line, nil
+	}
+	for _, o := range mail {
+		if err = c.Set("sbatch", strings.TrimPrefix(o.Arg(), "--")); err != nil {
+			return nil, err
+		}
+	}
 	if j.array != nil {
 		variables = append(variables, fmt.Sprintf("%s={%s}", index, index), fmt.Sprintf("SLURM_ARRAY_TASK_COUNT=%d", len(j.array.Rows)))
 		if name := c.String("name"); name != "" && !strings.Contains(name, "{") {
@@ -149,6 +165,27 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 		err = set("at-most", limit)
 	}
 	return variables, err
+}
+
+// mailLine is the command that does for a group what Slurm does for an array with these options: one mail at its end; "": Slurm sends
+// the mail of each task.
+func mailLine(options sbatch.Options) string {
+	atEnd, to := false, `"$(id -un)"`
+	for _, o := range options {
+		if o.Name == "mail-user" {
+			to = shell.Quote(o.Value)
+			continue
+		}
+		types := strings.Split(strings.ToUpper(o.Value), ",")
+		if slices.Contains(types, "ARRAY_TASKS") {
+			return ""
+		}
+		atEnd = slices.Contains(types, "END") || slices.Contains(types, "ALL")
+	}
+	if !atEnd {
+		return ""
+	}
+	return `mail -s "$PONOS_GROUP: $PONOS_COMPLETED of $PONOS_TASKS tasks completed" ` + to + ` </dev/null`
 }
 
 // exported are the variables of --export. Those of the shell are not the task's.
@@ -200,6 +237,9 @@ func (j *job) note() string {
 	var parts []string
 	if len(j.logged) > 0 {
 		parts = append(parts, strings.Join(j.logged, " and ")+": the output is in the log of the task (ponos-log)")
+	}
+	if j.mailed {
+		parts = append(parts, "--mail-type: one mail when all tasks have ended (--on-end)")
 	}
 	if len(j.ignored) > 0 {
 		parts = append(parts, "ignored: "+strings.Join(j.ignored, ", "))

@@ -4,6 +4,7 @@ package submit
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
+	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
@@ -63,13 +65,14 @@ func flags() []cli.Flag {
 		},
 		&cli.StringFlag{Name: "group", Usage: "put the tasks into the group `GROUP`"},
 		&cli.IntFlag{Name: "at-most", Usage: "run at most `N` tasks of the group at a time"},
+		&cli.StringFlag{Name: "on-end", Usage: "run the shell command `COMMAND` when all tasks of the group have ended; none: no command"},
 		&cli.StringFlag{Name: "key", Usage: "submit only what was not submitted with `KEY` before"},
 		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
 		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
 		&cli.BoolFlag{Name: "dirty", Usage: "include uncommitted changes"},
 		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
 		&cli.BoolFlag{Name: "in-place", Usage: "run in the directory itself, --directory or the current one, as sbatch does"},
-		&cli.StringFlag{Name: "environment", Usage: "active: use the `ENVIRONMENT` of Python that is active in this shell"},
+		&cli.StringFlag{Name: "environment", Usage: "active: use the `ENVIRONMENT` of Python that is active in this shell; own: that of the code"},
 		&cli.StringFlag{Name: "image", Aliases: []string{"i"}, Usage: "run in the Docker image `IMAGE`, which needs mode vast"},
 		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
 		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
@@ -115,6 +118,9 @@ func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Wr
 	}
 	s, err := openSpool(c, stderr)
 	if err != nil {
+		return err
+	}
+	if err := configured(c, table != nil); err != nil {
 		return err
 	}
 	e, err := entry(c, s, words, table != nil)
@@ -315,6 +321,9 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 	if e.AtMost > 0 && e.Group == "" && !sweep {
 		return e, fault.Errorf(fault.Usage, "--at-most needs --group, or a sweep")
 	}
+	if e.OnEnd, err = onEnd(c, sweep); err != nil {
+		return e, err
+	}
 	for _, pattern := range c.StringSlice("keep") {
 		if err := kept.CheckPattern(pattern); err != nil {
 			return e, fault.Wrap(fault.Usage, &flagError{"--keep", err})
@@ -322,6 +331,39 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 		e.Keep = append(e.Keep, pattern)
 	}
 	return e, requested(c, &e, sweep)
+}
+
+// configured sets the flags that the command line does not have and the configuration has.
+func configured(c *cli.Context, sweep bool) error {
+	if c.IsSet("spool") {
+		return nil
+	}
+	cfg, err := config.Load(c.String("config"))
+	if err != nil {
+		return err
+	}
+	if cfg.OnEnd != "" && !c.IsSet("on-end") && (sweep || c.IsSet("group")) {
+		err = c.Set("on-end", cfg.OnEnd)
+	}
+	if cfg.Environment.Default != "" && !c.IsSet("environment") && !c.IsSet("image") && activeHere() != "" {
+		err = errors.Join(err, c.Set("environment", cfg.Environment.Default))
+	}
+	return err
+}
+
+// onEnd is the command that runs when the group has ended.
+func onEnd(c *cli.Context, sweep bool) (spool.OnEnd, error) {
+	line := c.String("on-end")
+	switch {
+	case !c.IsSet("on-end"), line == "none":
+		return spool.OnEnd{}, nil
+	case strings.TrimSpace(line) == "":
+		return spool.OnEnd{}, fault.Errorf(fault.Usage, "--on-end: the command is empty")
+	case c.String("group") == "" && !sweep:
+		return spool.OnEnd{}, fault.Errorf(fault.Usage, "--on-end needs --group, or a sweep")
+	}
+	dir, err := os.Getwd()
+	return spool.OnEnd{Command: line, Directory: dir}, err
 }
 
 // check looks at what the user calls the task.

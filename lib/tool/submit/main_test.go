@@ -206,3 +206,59 @@ func TestLikeSbatch(t *testing.T) {
 		}
 	}
 }
+
+// The options of a job script are those of this tool, and what became of the others is said.
+func TestJobScript(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "job.sh")
+	for _, tt := range []struct {
+		lines, args string
+		want        string // options, command, note
+	}{
+		{"", "", ""}, // no job script
+		{"#SBATCH --mem=2G -p gpu", "", "[mem=2G partition=gpu] /bin/sh job.sh a"},
+		{"#SBATCH --mem=2G", "--mem 3G", "[] /bin/sh job.sh a"},
+		{"#SBATCH -J train -o x -e y --comment=z", "",
+			"[] name=train /bin/sh job.sh a; --output and --error: the output is in the log of the task (ponos-log); ignored: --comment"},
+		{"#SBATCH --array=1-2%1", "", "[] name=job-{SLURM_ARRAY_TASK_ID} at-most=1 " +
+			"/usr/bin/env -- SLURM_ARRAY_TASK_ID={SLURM_ARRAY_TASK_ID} SLURM_ARRAY_TASK_COUNT=2 /bin/sh job.sh a"},
+		{"#SBATCH --export=NONE,A=1", "", "[] /usr/bin/env -- A=1 /bin/sh job.sh a"},
+		{"#SBATCH --mail-type=END --mail-user=me@example.org", "", "[mail-type=END mail-user=me@example.org] /bin/sh job.sh a"},
+		{"#SBATCH --mail-type=END,FAIL --array=1 --mail-user=me@example.org", "", "[] name=job-{SLURM_ARRAY_TASK_ID} " +
+			`on-end=mail -s "$PONOS_GROUP: $PONOS_COMPLETED of $PONOS_TASKS tasks completed" me@example.org </dev/null ` +
+			"/usr/bin/env -- SLURM_ARRAY_TASK_ID={SLURM_ARRAY_TASK_ID} SLURM_ARRAY_TASK_COUNT=1 /bin/sh job.sh a; " +
+			"--mail-type: one mail when all tasks have ended (--on-end)"},
+		{"#SBATCH --mail-type=ARRAY_TASKS --array=1", "", "[mail-type=ARRAY_TASKS] name=job-{SLURM_ARRAY_TASK_ID} " +
+			"/usr/bin/env -- SLURM_ARRAY_TASK_ID={SLURM_ARRAY_TASK_ID} SLURM_ARRAY_TASK_COUNT=1 /bin/sh job.sh a"},
+		{"#SBATCH --export=A", "", "error PATH: --export A: a task does not have the variables of the shell: give --env-file"},
+		{"#SBATCH --input=x", "", "error PATH: a task cannot have the option --input of its #SBATCH lines"},
+		{"#SBATCH --array=2-1", "", `error PATH: invalid --array "2-1"`},
+	} {
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.lines+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		args := append(strings.Fields(tt.args), path, "a")
+		c := parsed(t, args...)
+		j, err := jobScript(c, append([]string{name}, args...), c.Args().Slice())
+		got := ""
+		switch {
+		case err != nil:
+			got = strings.ReplaceAll("error "+err.Error(), path, "PATH")
+		case j != nil:
+			got = fmt.Sprint(c.StringSlice("sbatch"))
+			for _, o := range []string{"name", "at-most", "on-end"} {
+				if c.IsSet(o) && c.String(o) != "job" {
+					got += fmt.Sprintf(" %s=%v", o, c.Value(o))
+				}
+			}
+			got += " " + strings.Join(j.words, " ")
+			if note := j.note(); note != "" {
+				got += strings.Replace(note, j.name+":", ";", 1)
+			}
+			got = strings.ReplaceAll(got, path, "job.sh")
+		}
+		if got != tt.want {
+			t.Errorf("%s %s:\n%s; want\n%s", tt.lines, tt.args, got, tt.want)
+		}
+	}
+}

@@ -138,10 +138,10 @@ func activeHere() string { return cmp.Or(os.Getenv("VIRTUAL_ENV"), os.Getenv("CO
 // environmentOf is the environment of Python that the task is to use; "": what is made of its code.
 func environmentOf(c *cli.Context) (string, error) {
 	switch value := c.String("environment"); {
-	case !c.IsSet("environment"):
+	case !c.IsSet("environment"), value == "own":
 		return "", nil
 	case value != "active":
-		return "", fault.Errorf(fault.Usage, "--environment: invalid value %q: expected active", task.Clean(value))
+		return "", fault.Errorf(fault.Usage, "--environment: invalid value %q: expected active or own", task.Clean(value))
 	}
 	dir := activeHere()
 	if !filepath.IsAbs(dir) {

@@ -1,6 +1,7 @@
 """Tests of the module jobpool, run by python_test.go; RUN is the directory of a pool with 2 CPUs."""
 
 import concurrent.futures
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,44 @@ def shout(text, times=1):
 
 
 def fails(text):
+    os.write(1, ("out: %s\n" % text).encode())
+    sys.stderr.write("err: %s\n" % text)
     raise KeyError(text)
+
+
+def dies(text):
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+    os._exit(5)
+
+
+def forks():
+    """A child that goes on as its parent does."""
+    if os.fork() == 0:
+        return "child"
+    os.wait()
+    return "parent"
+
+
+def pid(_):
+    return os.getpid()
+
+
+def touch_and_sleep(name):
+    open(name, "w").close()
+    time.sleep(1000)
+
+
+@contextlib.contextmanager
+def without_cloudpickle():
+    before = sys.modules.get("cloudpickle")
+    sys.modules["cloudpickle"] = None
+    try:
+        yield
+    finally:
+        del sys.modules["cloudpickle"]
+        if before:
+            sys.modules["cloudpickle"] = before
 
 
 def where():
@@ -32,6 +70,26 @@ def wait_for(name):
     raise TimeoutError(name)
 
 
+CLOUDPICKLE = """import io, marshal, pickle, types
+
+def make(code):
+    return types.FunctionType(marshal.loads(code), {"__builtins__": __builtins__})
+
+class Pickler(pickle._Pickler):
+    dispatch = dict(pickle._Pickler.dispatch)
+    def function(self, f):
+        if f.__module__ != "__main__":
+            return self.save_global(f)
+        self.save_reduce(make, (marshal.dumps(f.__code__),), obj=f)
+    dispatch[types.FunctionType] = function
+
+def dumps(value):
+    f = io.BytesIO()
+    Pickler(f).dump(value)
+    return f.getvalue()
+"""
+
+
 class ServedPool(unittest.TestCase):
     def setUp(self):
         self.pool = jobpool.Pool(run=os.environ["RUN"])
@@ -44,7 +102,11 @@ class ServedPool(unittest.TestCase):
         with self.assertRaises(KeyError) as e:
             self.pool.submit(fails, "here").result(180)
         self.assertEqual(e.exception.args, ("here",))
-        self.assertIn("in fails", str(e.exception.__cause__))
+        cause = e.exception.__cause__
+        self.assertIn("in fails", str(cause))
+        self.assertEqual((cause.stdout, cause.stderr), ("out: here\n", "err: here\n"))
+        self.assertTrue(str(cause).endswith("stdout of the call:\nout: here\nstderr of the call:\nerr: here\n"), str(cause))
+        self.pool.shutdown()
         self.assertEqual(os.listdir(os.path.join(os.environ["RUN"], "python")), [])
 
     def test_functions_are_other_processes(self):
@@ -52,11 +114,63 @@ class ServedPool(unittest.TestCase):
         self.assertEqual(cpus, "2")
         self.assertNotEqual(pid, os.getpid())
 
+    def test_processes_stay(self):
+        # A machine that stands still for seconds may end one that is idle.
+        self.assertLess(len({self.pool.submit(pid, i).result(180) for i in range(100)}), 20)
+        self.assertLess(len(set(self.pool.map(pid, range(100)))), 20)
+        # Another task gets their CPUs, although calls go on.
+        calls = [self.pool.submit(time.sleep, 0.1) for _ in range(40)]
+        self.assertEqual(self.pool.run("echo turn", cpus=2).result(180).stdout, "turn\n")
+        for f in calls:
+            f.result(180)
+
+    def test_calls_concern_no_other(self):
+        self.assertEqual(self.pool.submit(forks).result(180), "parent")
+        self.pool.submit(fails, "before").exception(180)
+        with self.assertRaises(jobpool.TaskFailed) as e:
+            self.pool.submit(dies, "last words").result(180)
+        self.assertEqual((e.exception.result.exit, e.exception.result.stderr), (5, "last words\n"))
+        with self.assertRaises(jobpool.TaskFailed) as e:
+            self.pool.submit(sys.exit, 3).result(180)
+        self.assertEqual(e.exception.result.exit, 3)
+        with self.assertRaises(jobpool.TaskFailed) as e:
+            self.pool.needs(timeout=0.2).submit(time.sleep, 1000).result(180)
+        self.assertEqual(e.exception.result.what, "timeout")
+        with self.assertRaisesRegex(jobpool.PoolError, "no node of the pool is large enough"):
+            self.pool.needs(cpus=99).submit(shout, "x").result(180)
+        self.assertEqual(self.pool.submit(shout, "on").result(180), "ON")
+
+    def test_cancelled_while_others_run(self):
+        slow = [self.pool.submit(wait_for, os.path.abspath("later")) for _ in range(2)]
+        waiting = self.pool.submit(shout, "never")
+        self.assertTrue(waiting.cancel())
+        self.assertEqual(concurrent.futures.wait([waiting], 180).done, {waiting})
+        began = os.path.abspath("cancelled")
+        open("later", "w").close()
+        for f in slow:
+            f.result(180)
+        running = self.pool.submit(touch_and_sleep, began)
+        wait_for(began)
+        self.assertTrue(running.cancel())
+        self.assertEqual(concurrent.futures.wait([running], 180).done, {running})
+        self.assertEqual(self.pool.submit(shout, "on").result(180), "ON")
+
+    def test_another_program(self):
+        # cancel_futures ends the tasks of this program only.
+        other = jobpool.Pool(run=os.environ["RUN"])
+        mine = self.pool.submit(wait_for, os.path.abspath("mine"))
+        theirs = other.submit(time.sleep, 1000)
+        other.shutdown(cancel_futures=True)
+        self.assertTrue(theirs.cancelled())
+        open("mine", "w").close()
+        self.assertEqual(mine.result(180), os.path.abspath("mine"))
+
     def test_what_cannot_be_pickled(self):
-        with self.assertRaises(Exception):
+        with without_cloudpickle(), self.assertRaises(Exception):
             self.pool.submit(lambda: 1)
         with self.assertRaisesRegex(RuntimeError, "the value cannot be pickled"):
             self.pool.submit(threading.Lock).result(180)
+        self.pool.shutdown()
         self.assertEqual(os.listdir(os.path.join(os.environ["RUN"], "python")), [])
 
     def test_commands(self):
@@ -89,6 +203,22 @@ class ServedPool(unittest.TestCase):
         concurrent.futures.wait(futures, 180)
         self.assertEqual(self.pool.run("echo free", cpus=2).result(180).stdout, "free\n")
         self.assertFalse(os.path.exists(name))
+
+    def test_cancel_answers_late(self):
+        # The end of the task is told while the request to end it has not returned.
+        send = self.pool._send
+
+        def slow(request, done=None):
+            send(request, done)
+            if request["op"] == "cancel":
+                concurrent.futures.wait([future], 180)
+
+        self.pool._send = slow
+        future = self.pool.run("echo >late; sleep 1000")
+        wait_for("late")
+        self.assertTrue(future.cancel())
+        self.assertTrue(future.cancelled())
+        self.assertTrue(future.cancel())
 
     def test_cancelled_functions_leave_nothing(self):
         futures = [self.pool.submit(time.sleep, 1000) for _ in range(4)]
@@ -204,8 +334,13 @@ class OwnPool(unittest.TestCase):
     def test_forks(self):
         # A fork can neither use the pool of its parent nor end it.
         with jobpool.Pool(options=["--jobs", "1"]) as pool:
+            left = pool.run("echo left")
             pid = os.fork()
             if pid == 0:
+                try:
+                    left.cancel()
+                except jobpool.PoolError:
+                    pass
                 try:
                     pool.run("true")
                 except jobpool.PoolError as e:
@@ -214,6 +349,7 @@ class OwnPool(unittest.TestCase):
                 finally:
                     os._exit(9)
             self.assertEqual(os.waitpid(pid, 0)[1] >> 8, 7)
+            self.assertEqual(left.result(180).stdout, "left\n")
             self.assertEqual(pool.run("echo still").result(180).stdout, "still\n")
 
     def test_killed(self):
@@ -234,8 +370,28 @@ class OwnPool(unittest.TestCase):
         out = subprocess.check_output([sys.executable, "script.py"], universal_newlines=True)
         self.assertEqual(out, "[0, 1, 4, 9, 16]\n")
 
+    def test_notebook(self):
+        # What a notebook has defined travels with cloudpickle; this one knows functions without closures.
+        os.mkdir("modules")
+        with open("modules/cloudpickle.py", "w") as f:
+            f.write(CLOUDPICKLE)
+        code = """if True:
+            import jobpool, sys
+            def square(x):
+                return x * x
+            with jobpool.Pool(options=["-j1"]) as pool:
+                print(pool.submit(square, 3).result(), pool.submit(lambda x: x + 1, 3).result())
+                sys.modules["cloudpickle"] = None
+                try:
+                    pool.submit(square, 3)
+                except Exception as e:
+                    print(e)"""
+        env = dict(os.environ, PYTHONPATH=os.path.abspath("modules") + ":" + os.environ["PYTHONPATH"])
+        out = subprocess.check_output([sys.executable, "-c", code], env=env, universal_newlines=True)
+        self.assertRegex(out, "^9 4\n<function square at .*> is of a notebook or an interactive session: install cloudpickle")
+
     def test_refused(self):
-        with self.assertRaisesRegex(jobpool.PoolError, "exit status 2"):
+        with self.assertRaisesRegex(jobpool.PoolError, "^jobpool serve ended with exit status 2: jobpool: unknown option --colour: jobpool: hint: "):
             jobpool.Pool(options=["--colour"])
         with self.assertRaisesRegex(jobpool.PoolError, "no run in"):
             jobpool.Pool(run="nothing")

@@ -12,6 +12,7 @@
 //	batches/NAME/         tasks that were submitted together, before their move to new/
 //	undelivered/NAME      marks a batch from which tasks may still have to be moved
 //	retried/ID            the id of the task that retries task ID
+//	over/GROUP.json       the group has a command that is due when its tasks have ended: see over.go
 //	index                 a cache of the fields that ponos-list shows
 //	absent/ID             which parent of a task is missing, and since when
 //	spool.json            the identity of the spool

@@ -46,6 +46,7 @@ type Entry struct {
 	After       []task.ID         `json:"after,omitempty"`
 	Files       []task.File       `json:"files,omitempty"`     // URLs are file://
 	AtMost      int               `json:"at_most,omitempty"`   // so many of the group are taken by agents at a time; 0: any
+	OnEnd       OnEnd             `json:"on_end,omitzero"`     // of the group
 	Keep        []string          `json:"keep,omitempty"`      // patterns of lib/agent/code/kept
 	Kept        string            `json:"kept,omitempty"`      // directory of what was kept
 	RetryOf     task.ID           `json:"retry_of,omitempty"`  // the task that this one does again
@@ -175,6 +176,9 @@ func ParseEntry(b []byte) (Entry, error) {
 	}
 	if e.AtMost < 0 || e.AtMost > 0 && e.Group == "" {
 		return Entry{}, errors.New("at_most: expected a positive number of tasks of a group")
+	}
+	if e.OnEnd.Command != "" && e.Group == "" {
+		return Entry{}, errors.New("on_end: the task has no group")
 	}
 	for _, pattern := range e.Keep {
 		if err := kept.CheckPattern(pattern); err != nil {
@@ -333,6 +337,9 @@ func (s *Spool) finish(e Entry, from string, r task.Report) error {
 		e.Variables = slices.Sorted(maps.Keys(e.Env))
 	}
 	e.Env = nil
+	if err := s.leaveMark(e); err != nil {
+		return err
+	}
 	if err := s.write(s.path(doneDir, string(e.ID)+".json"), e); err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type Queue struct {
 	// is written.
 	Beat   Beat
 	beaten time.Time
+	// witness is a task of each group that has not ended, when it was last looked at.
+	witness map[string]task.ID
 }
 
 var _ queue.Queue = (*Queue)(nil)

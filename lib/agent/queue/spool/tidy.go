@@ -52,6 +52,7 @@ func (s *Spool) Tidy(keep time.Duration) error {
 		id, _, _ := strings.Cut(name, ".") // ID.log or ID.ATTEMPT.log
 		return !t.there[task.ID(id)]
 	})
+	t.old(overDir, t.expired, nil)
 	t.old(artifactsDir, t.expired, func(name string) bool { return !t.there[task.ID(name)] })
 	if len(t.errs) == 0 { // otherwise it is unknown which archives are in use
 		t.old(sourcesDir, t.leftover, func(name string) bool { return !t.archives[name] })

@@ -1,0 +1,214 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// overDir has a mark for each group with a command that is to run when none of its tasks is left:
+//
+//	GROUP.json         a task of the group has ended: the command is due when no other one is left
+//	GROUP@AGENT.json   that agent runs the command, or was killed while it did
+//
+// A mark is written before the file of the task is in done/, and removed after the command has ended, so the command runs at least
+// once. A task that ends while it runs leaves a new mark.
+const overDir = "over"
+
+// OnEnd is a command that runs when the tasks of a group have ended.
+type OnEnd struct {
+	Command   string `json:"command"`   // a line of the shell
+	Directory string `json:"directory"` // where it runs, if that is there
+}
+
+// mark is the content of a file of overDir.
+type mark struct {
+	OnEnd
+	Tries int       `json:"tries,omitempty"` // that were begun
+	Next  time.Time `json:"next,omitzero"`   // no try before
+}
+
+// Over is a group of which no task is left, and whose command this agent is to run.
+type Over struct {
+	OnEnd
+	Group string
+	Try   int                // from 1; more than 1: the command may have run before
+	Tasks map[task.State]int // those that were retried are left out
+
+	path string
+}
+
+// maxTries is how often a command that fails is tried.
+const maxTries = 10
+
+// leaveMark notes that a task with a command for its group ends.
+func (s *Spool) leaveMark(e Entry) error {
+	if e.OnEnd.Command == "" {
+		return nil
+	}
+	path := s.path(overDir, e.Group+".json")
+	if m, err := readMark(path); err == nil && m == (mark{OnEnd: e.OnEnd}) {
+		return nil // of another task of the group
+	}
+	err := os.Mkdir(s.path(overDir, ""), 0o700) // spools of earlier versions have none
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		err = s.writeMark(path, mark{OnEnd: e.OnEnd})
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return nil
+}
+
+func (s *Spool) writeMark(path string, m mark) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, append(text, '\n'), 0o600, renameio.WithTempDir(s.path(tmpDir, "")))
+}
+
+func readMark(path string) (m mark, err error) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	return m, err
+}
+
+// Over returns the groups that are over, one try of whose command this call begins. The caller runs the commands, and calls Ran
+// for each; if it is killed before, the next call of this agent returns the group again.
+func (q *Queue) Over() ([]Over, error) {
+	files, err := os.ReadDir(q.path(overDir, ""))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	var due []Over
+	var errs []error
+	seen := map[string]bool{} // a new mark takes the place of an own one
+	for _, f := range files {
+		base, isMark := strings.CutSuffix(f.Name(), ".json")
+		group, agent, claimed := strings.Cut(base, "@")
+		if !isMark || group == "" || CheckGroup(group) != nil || claimed && agent != q.Agent || seen[group] {
+			continue
+		}
+		seen[group] = true
+		o, err := q.begin(group, q.path(overDir, f.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else another agent was faster
+			errs = append(errs, fault.Errorf(fault.Unavailable, "spool: on_end of group %s: %w", group, err))
+		}
+		if o != nil {
+			due = append(due, *o)
+		}
+	}
+	return due, errors.Join(errs...)
+}
+
+// begin begins a try for the group with a mark at path; nil: not now.
+func (q *Queue) begin(group, path string) (*Over, error) {
+	m, err := readMark(path)
+	if err != nil || q.now().Before(m.Next) {
+		return nil, err
+	}
+	if left, err := q.left(group); left || err != nil {
+		return nil, err
+	}
+	own := q.path(overDir, group+"@"+q.Agent+".json")
+	if err := os.Rename(path, own); err != nil {
+		return nil, err
+	}
+	// A task may have ended since, which the first mark was for too.
+	left, err := q.left(group)
+	if left || err != nil {
+		return nil, err
+	}
+	all, err := q.Summaries()
+	if err != nil {
+		return nil, err
+	}
+	o := Over{OnEnd: m.OnEnd, Group: group, Try: m.Tries + 1, Tasks: map[task.State]int{}, path: own}
+	for _, t := range all {
+		if t.Group == group && !t.Retried {
+			o.Tasks[t.State]++
+		}
+	}
+	m.Tries, m.Next = o.Try, time.Time{}
+	return &o, q.writeMark(own, m)
+}
+
+// left reports whether a task of a group has not ended. Of each group it remembers one, as all tasks are read to find one.
+func (q *Queue) left(group string) (bool, error) {
+	if id, ok := q.witness[group]; ok {
+		if _, err := os.Stat(q.path(doneDir, string(id)+".json")); errors.Is(err, fs.ErrNotExist) {
+			return true, q.Check()
+		}
+		delete(q.witness, group)
+	}
+	all, err := q.Summaries()
+	if err != nil {
+		return false, err
+	}
+	for _, t := range all {
+		if t.Group == group && t.where != doneDir[0] {
+			if q.witness == nil {
+				q.witness = map[string]task.ID{}
+			}
+			q.witness[group] = t.ID
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Ran records how the command of a group has ended. One that failed is tried again, after growing pauses; the error says so.
+func (q *Queue) Ran(o Over, failed error) error {
+	if failed == nil || o.Try >= maxTries {
+		if err := os.Remove(o.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fault.Errorf(fault.Unavailable, "spool: %w", err)
+		}
+		if failed == nil {
+			return nil
+		}
+		return fmt.Errorf("on_end of group %s: %w: given up after %d tries", o.Group, failed, o.Try)
+	}
+	pause := min(time.Hour, time.Minute<<(o.Try-1))
+	m := mark{OnEnd: o.OnEnd, Tries: o.Try, Next: q.now().Add(pause).UTC()}
+	if err := q.writeMark(o.path, m); err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return fmt.Errorf("on_end of group %s: %w: next try in %s", o.Group, failed, pause)
+}
+
+// Environment is what the command is told: the group and its figures, as NAME=VALUE.
+func (o Over) Environment() []string {
+	total := 0
+	for _, n := range o.Tasks {
+		total += n
+	}
+	env := []string{"PONOS_GROUP=" + o.Group, fmt.Sprintf("PONOS_TRY=%d", o.Try), fmt.Sprintf("PONOS_TASKS=%d", total)}
+	for _, s := range []task.State{task.Completed, task.Failed, task.Error, task.Stopped} {
+		env = append(env, fmt.Sprintf("PONOS_%s=%d", strings.ToUpper(string(s)), o.Tasks[s]))
+	}
+	return env
+}
+
+// Where is the directory in which the command runs: that of the submission, if it is there.
+func (o Over) Where() string {
+	if info, err := os.Stat(o.Directory); filepath.IsAbs(o.Directory) && err == nil && info.IsDir() {
+		return o.Directory
+	}
+	return string(filepath.Separator)
+}
