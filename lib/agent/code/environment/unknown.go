@@ -58,7 +58,8 @@ const (
 	codePrefix = "code "
 )
 
-// held runs what needs a host or makes an environment, unless its name is held. Mine says whether a failure is that of the name.
+// held runs what needs a host or makes an environment, unless its name is held. Mine says whether a
+// failure is that of the name.
 func (s *Store) held(name string, mine func(*UnknownError) bool, do func() error) error {
 	if s.Holds == nil {
 		return do()
@@ -99,12 +100,15 @@ func (s *Store) ask(host string, do func() error) error {
 
 // away finds in the output of git and pip that a host cannot be reached, is broken, or refuses
 // credentials that it was given.
-var away = regexp.MustCompile(`(?i)could not resolve|name resolution|name or service not known|no address associated|nodename nor servname|` +
-	`unable to connect|could not connect|couldn't connect|failed to connect|failed to establish a new connection|` +
-	`connection (was )?(refused|reset|closed|timed out|aborted|broken)|network is unreachable|no route to host|timed out|` +
-	`the remote end hung up|early eof|unexpected disconnect|empty reply|recv failure|send failure|transfer closed|incompleteread|` +
-	`operation too slow|ssl[ _]error|sslerror|certificate|proxy|returned error: (401|403|407|408|429|5\d\d)|\b5\d\d server error|http error 5\d\d|` +
-	`too many requests|authentication failed|permission denied \(|access denied|retrying \(retry`)
+var away = regexp.MustCompile(`(?i)` + strings.Join([]string{
+	`could not resolve|name resolution|name or service not known|no address associated|nodename nor servname`,
+	`unable to connect|could not connect|couldn't connect|failed to connect|failed to establish a new connection`,
+	`connection (was )?(refused|reset|closed|timed out|aborted|broken)|network is unreachable|no route to host|timed out`,
+	`the remote end hung up|early eof|unexpected disconnect|empty reply|recv failure|send failure|transfer closed|incompleteread`,
+	`operation too slow|ssl[ _]error|sslerror|certificate|proxy`,
+	`returned error: (401|403|407|408|429|5\d\d)|\b5\d\d server error|http error 5\d\d|too many requests`,
+	`authentication failed|permission denied \(|access denied|retrying \(retry`,
+}, "|"))
 
 // toolFailed judges the failure of a program that was run to prepare code and asked a host, by its output.
 func toolFailed(what, host, output string, err error) error {
@@ -133,13 +137,15 @@ func telling(output string) string {
 
 // refusedByPip finds what pip says for good: the syntax of a requirement, or one that the index has
 // only other versions of. An index without any version may be a broken one.
-var refusedByPip = regexp.MustCompile(`(?m)^ERROR: (Invalid requirement\b.*|Could not find a version that satisfies the requirement .*\(from versions: .*)$`)
+var refusedByPip = regexp.MustCompile(
+	`(?m)^ERROR: (Invalid requirement\b.*|Could not find a version that satisfies the requirement .*\(from versions: .*)$`)
 
 // installFailed judges the failure of pip or of an install script.
 func installFailed(host, output string, err error) error {
 	const what = "installing the task's code"
 	why := refusedByPip.FindStringSubmatch(output)
-	if errors.As(err, new(*command.ExitError)) && why != nil && !strings.Contains(why[1], "(from versions: none)") && !away.MatchString(output) {
+	answered := errors.As(err, new(*command.ExitError)) && !away.MatchString(output)
+	if answered && why != nil && !strings.Contains(why[1], "(from versions: none)") {
 		return buildError("%s: %s", what, task.Clean(why[1]))
 	}
 	return toolFailed(what, host, output, err)
@@ -161,7 +167,8 @@ func gitHost(repository string) string {
 	return address[strings.LastIndexByte(address, '@')+1:]
 }
 
-// indexHost is the host of the package index that pip uses, as far as flags and environment say; "" if it uses none.
+// indexHost is the host of the package index that pip uses, as far as flags and environment say; ""
+// if it uses none.
 func indexHost(flags string) string {
 	index := os.Getenv("PIP_INDEX_URL")
 	words := strings.Fields(flags)
