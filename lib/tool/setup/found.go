@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/user"
@@ -8,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // askFor limits how long Slurm is asked for when there may be none.
@@ -77,30 +78,43 @@ func choose(partitions []slurm.Partition, nodes []slurm.Node, account string) (f
 	return f, nil
 }
 
+const day = 24 * time.Hour
+
 // limit is the time limit of tasks: a day, or what the partition allows.
 func limit(p slurm.Partition) time.Duration {
-	const day = 24 * time.Hour
 	if p.MaxTime <= 0 || p.MaxTime == slurm.Unlimited {
 		return day
 	}
 	return min(day, p.MaxTime)
 }
 
-// section is the part of the configuration for Slurm.
+// section is the part of the configuration for Slurm. What the cluster does not have stands there as a comment.
 func (f found) section() string {
-	var b strings.Builder
-	b.WriteString("# Options of sbatch: for all jobs (base), and for tasks without and with a GPU.\nslurm:\n")
-	if f.account != "" {
-		fmt.Fprintf(&b, "  base: {account: %q}\n", f.account)
-	} else {
-		b.WriteString("#  base: {account: research}\n")
+	var base, cpu, gpu, daemon sbatch.Options
+	base.Set("account", cmp.Or(f.account, "research"))
+	cpu.Set("partition", f.cpu)
+	cpu.SetInt("cpus-per-task", 1)
+	cpu.SetTime("time", f.cpuTime)
+	gpu.Set("partition", cmp.Or(f.gpu, "gpu"))
+	gpu.Set("gres", "gpu:1")
+	gpu.SetTime("time", cmp.Or(f.gpuTime, 20*time.Hour))
+	daemon.Set("partition", f.cpu)
+	daemon.SetTime("time", day)
+
+	return "# Options of sbatch: for all jobs (base), and for tasks without and with a GPU.\nslurm:\n" +
+		entry("base", base, f.account != "") + entry("cpu", cpu, true) + entry("gpu", gpu, f.gpu != "") +
+		"# The agent itself as a Slurm job:\n" + entry("daemon", daemon, false)
+}
+
+// entry is a line of YAML with options, or a comment that becomes one without its mark.
+func entry(key string, options sbatch.Options, holds bool) string {
+	pairs := make([]string, len(options))
+	for i, o := range options {
+		pairs[i] = fmt.Sprintf("%s: %q", o.Name, o.Value)
 	}
-	fmt.Fprintf(&b, "  cpu: {partition: %q, cpus-per-task: 1, time: %q}\n", f.cpu, unit.FormatTime(f.cpuTime))
-	if f.gpu != "" {
-		fmt.Fprintf(&b, "  gpu: {partition: %q, gres: \"gpu:1\", time: %q}\n", f.gpu, unit.FormatTime(f.gpuTime))
-	} else {
-		b.WriteString("#  gpu: {partition: gpu, gres: \"gpu:1\", time: \"20:00:00\"}\n")
+	mark := ""
+	if !holds {
+		mark = "#"
 	}
-	b.WriteString("# The agent itself as a Slurm job:\n#  daemon: {partition: " + fmt.Sprintf("%q", f.cpu) + ", time: \"1-00:00:00\"}\n")
-	return b.String()
+	return fmt.Sprintf("%s  %s: {%s}\n", mark, key, strings.Join(pairs, ", "))
 }

@@ -31,6 +31,14 @@ func TestChoose(t *testing.T) {
 	if _, err := config.Parse(strings.NewReader("queue: spool:/tmp/x/spool\nmode: slurm\n"+f.section()), "x"); err != nil {
 		t.Errorf("%v in\n%s", err, f.section())
 	}
+	bare := found{cpu: "cpu", cpuTime: time.Hour}.section()
+	want := "slurm:\n#  base: {account: \"research\"}\n  cpu: {time: \"01:00:00\", partition: \"cpu\", cpus-per-task: \"1\"}\n"
+	if !strings.Contains(bare, want) {
+		t.Errorf("without account:\n%s", bare)
+	}
+	if _, err := config.Parse(strings.NewReader("queue: spool:/tmp/x/spool\nmode: slurm\n"+strings.ReplaceAll(bare, "#  ", "  ")), "x"); err != nil {
+		t.Errorf("%v in\n%s, uncommented", err, bare)
+	}
 	if f, err = choose(all[3:4], nil, ""); err != nil || f.gpu != "" || f.cpu != "gpu" || f.cpuTime != 12*time.Hour {
 		t.Errorf("%+v, %v", f, err)
 	}
