@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -186,35 +187,63 @@ func (j *Job) RunnableTasks() int {
 	return n
 }
 
-// countTasks counts the task ids in 1,3-5,10-20:2%4. Slurm shortens a long list with "..."; the
-// ids after that are not counted.
-func countTasks(tasks string) int {
-	tasks, _, _ = strings.Cut(tasks, "%")
-	if tasks == "" {
-		return 1
+// HasTask reports whether a task, as squeue writes it, is among those of the row.
+func (j *Job) HasTask(task string) bool {
+	if j.Tasks == task {
+		return true
 	}
+	n, err := strconv.ParseUint(task, 10, 32)
+	if err != nil {
+		return false
+	}
+	for r := range taskRanges(j.Tasks) {
+		if n >= r.first && n <= r.last && (n-r.first)%r.step == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// countTasks counts the task ids of a row; 1 if it names none.
+func countTasks(tasks string) int {
 	total := 0
-	for part := range strings.SplitSeq(tasks, ",") {
-		part, stepText, hasStep := strings.Cut(part, ":")
-		low, high, isRange := strings.Cut(part, "-")
-		first, err := strconv.ParseUint(low, 10, 32)
-		if err != nil {
-			continue
-		}
-		last, step := first, uint64(1)
-		if isRange {
-			if last, err = strconv.ParseUint(high, 10, 32); err != nil || last < first {
-				continue
-			}
-		}
-		if hasStep {
-			if step, err = strconv.ParseUint(stepText, 10, 32); err != nil || step == 0 {
-				continue
-			}
-		}
-		total += int((last-first)/step) + 1
+	for r := range taskRanges(tasks) {
+		total += int((r.last-r.first)/r.step) + 1
 	}
 	return max(total, 1)
+}
+
+// taskRange is the task ids first, first+step and so on up to last.
+type taskRange struct{ first, last, step uint64 }
+
+// taskRanges reads 1,3-5,10-20:2%4. Slurm shortens a long list with "..."; the ids after that are
+// not known. What is not a range is skipped.
+func taskRanges(tasks string) iter.Seq[taskRange] {
+	return func(yield func(taskRange) bool) {
+		tasks, _, _ := strings.Cut(tasks, "%")
+		for part := range strings.SplitSeq(tasks, ",") {
+			part, stepText, hasStep := strings.Cut(part, ":")
+			low, high, isRange := strings.Cut(part, "-")
+			first, err := strconv.ParseUint(low, 10, 32)
+			if err != nil {
+				continue
+			}
+			r := taskRange{first, first, 1}
+			if isRange {
+				if r.last, err = strconv.ParseUint(high, 10, 32); err != nil || r.last < first {
+					continue
+				}
+			}
+			if hasStep {
+				if r.step, err = strconv.ParseUint(stepText, 10, 32); err != nil || r.step == 0 {
+					continue
+				}
+			}
+			if !yield(r) {
+				return
+			}
+		}
+	}
 }
 
 // GPUs returns the number of GPUs of the whole job: from TRES or, if the cluster does not track

@@ -293,6 +293,20 @@ func TestCountTasks(t *testing.T) {
 	}
 }
 
+func TestHasTask(t *testing.T) {
+	for _, c := range []struct {
+		tasks, task string
+		want        bool
+	}{
+		{"7", "7", true}, {"7", "8", false}, {"1,3-5%2", "4", true}, {"1,3-5%2", "2", false}, {"0-10:2", "6", true},
+		{"0-10:2", "5", false}, {"0-10:2%4", "10", true}, {"1-5,...", "9", false}, {"", "1", false}, {"1-3%1", "1-3%1", true},
+	} {
+		if got := (&Job{Tasks: c.tasks}).HasTask(c.task); got != c.want {
+			t.Errorf("HasTask(%q) of %q = %v; want %v", c.task, c.tasks, got, c.want)
+		}
+	}
+}
+
 func TestTRES(t *testing.T) {
 	got, err := ParseTRES("cpu=2,mem=62.50G,node=1,billing=2,gres/gpu=1,gres/gpu:a100=1")
 	if err != nil || got["mem"] != 64000 || got["cpu"] != 2 || got.GPUs() != 1 {

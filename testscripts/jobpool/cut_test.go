@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/executor/outside"
 )
 
 // TestWhatIsCutOffHasNotSucceeded ends jobs and steps while tasks run whose shells go on when their
@@ -77,7 +77,7 @@ func cutOff(t *testing.T, byPilots bool, trap string, cut []string) {
 	job := run()
 	t.Cleanup(func() { _ = p.quietly("scancel", job) })
 	await(p, "all tasks have begun", func() bool { return has("whole.*") == quick && has("begun.*") == long })
-	time.Sleep(20 * wire.EndNotice) // Until then the time grows for which it stays open how they ended.
+	time.Sleep(20 * outside.Notice) // Until then the time grows for which it stays open how they ended.
 	p.slurm(cut[0], append(cut[1:], job)...)
 	time.Sleep(6 * time.Second) // which is longer than KillWait
 	next := time.Now()

@@ -354,46 +354,13 @@ func isJob(j *slurm.Job, id string) bool {
 		return true
 	}
 	if array, task, ok := strings.Cut(id, "_"); ok {
-		return array == strconv.FormatUint(j.ArrayID, 10) && hasTask(j.Tasks, strings.Trim(task, "[]"))
+		return array == strconv.FormatUint(j.ArrayID, 10) && j.HasTask(strings.Trim(task, "[]"))
 	}
 	n, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
 		return false
 	}
 	return j.ID == n || j.ArrayID == n || j.HetID == n && n != 0
-}
-
-// hasTask reports whether a task is among those of an array's row.
-func hasTask(tasks, task string) bool {
-	if tasks == task {
-		return true
-	}
-	n, err := strconv.ParseUint(task, 10, 32)
-	if err != nil {
-		return false
-	}
-	tasks, _, _ = strings.Cut(tasks, "%")
-	for part := range strings.SplitSeq(tasks, ",") {
-		part, stepText, _ := strings.Cut(part, ":")
-		low, high, isRange := strings.Cut(part, "-")
-		first, err := strconv.ParseUint(low, 10, 32)
-		if err != nil {
-			continue
-		}
-		last, step := first, uint64(1)
-		if isRange {
-			if last, err = strconv.ParseUint(high, 10, 32); err != nil {
-				continue
-			}
-		}
-		if s, err := strconv.ParseUint(stepText, 10, 32); err == nil && s > 0 {
-			step = s
-		}
-		if n >= first && n <= last && (n-first)%step == 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func (v *queueView) noJob(id string) error {
