@@ -133,7 +133,7 @@ func (s *Store) download(ctx context.Context, spec Spec, log io.Writer, mirror s
 		// A commit that is not on any branch or tag: some servers provide it by its hash.
 		_, err := s.git(ctx, spec, log, mirror, append(slow, "fetch", "--quiet", "--", address, spec.Source.Revision)...)
 		var exit *command.ExitError
-		if err != nil && !(errors.As(err, &exit) && denied.MatchString(exit.Stderr)) {
+		if err != nil && (!errors.As(err, &exit) || !denied.MatchString(exit.Stderr)) {
 			return "", gitError(name, host, err)
 		}
 		if commit, err = s.commit(ctx, spec, mirror); err == nil {
