@@ -174,3 +174,11 @@ func (n *Node) Startable() bool {
 // JobCPUs and JobMemMB return the CPUs and MiB of memory that jobs can use; 0: unknown.
 func (n *Node) JobCPUs() int64  { return n.CPUs - n.SpecCPUs }
 func (n *Node) JobMemMB() int64 { return max(0, n.MemMB-n.SpecMemMB) }
+
+// CoreCPUs returns the CPUs of a core, at least 1: its threads, if those are CPUs.
+func (n *Node) CoreCPUs() int64 {
+	if cores := n.Sockets * n.CoresPerSocket; n.ThreadsPerCore > 1 && n.CPUs >= cores*n.ThreadsPerCore {
+		return n.ThreadsPerCore
+	}
+	return 1
+}
