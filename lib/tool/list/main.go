@@ -33,7 +33,8 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Lists the tasks of a spool with their states and reasons: those that have not\nended first, and the newest before older ones.",
+		Description: "Lists the tasks of a spool with their states and reasons: those that have not\n" +
+			"ended first, and the newest before older ones.",
 		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\n" +
 			"ponos-list --state failed --group lr --ids | ponos-retry",
 		Brief: map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
