@@ -103,8 +103,10 @@ func parseNodes(r io.Reader, odd func(error)) ([]Node, error) {
 				return false
 			case "Comment", "Extra":
 				return false
+			default:
+				return true
 			}
-			return s.bad == nil
+			return s.once(key)
 		})
 		if n.SpecCPUs = min(spec, n.CPUs); effective >= 0 {
 			n.SpecCPUs = max(0, n.CPUs-effective)
