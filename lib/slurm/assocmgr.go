@@ -114,8 +114,13 @@ func (p *counter) check(ok bool, key, value, want string) {
 
 func (p *counter) association(line []byte) CountedAssociation {
 	var a CountedAssociation
+	seen := map[string]bool{} // a key that comes twice is in the name of an account
 	fields(line, func(key, value []byte) bool {
+		p.check(!seen[string(key)], string(key), string(value), "the only one of its record")
+		seen[string(key)] = true
 		switch text := string(value); string(key) {
+		case "Comment":
+			return false
 		case "ClusterName":
 			a.Cluster = text
 		case "Account":
@@ -142,7 +147,7 @@ func (p *counter) association(line []byte) CountedAssociation {
 		}
 		return p.err == nil
 	})
-	p.check(a.Account != "", "Account", a.Account, "an account")
+	p.check(a.Account != "" && seen["MaxTRESPJ"], "Account", a.Account, "an account with its limits")
 	return a
 }
 
@@ -266,8 +271,10 @@ func (p *counter) plain(value string) TRES {
 
 func (p *counter) used(key, value string) float64 {
 	_, after, found := strings.Cut(value, "(")
-	n, err := strconv.ParseFloat(strings.TrimSuffix(after, ")"), 64)
-	p.check(found && err == nil && n >= 0 && n < 1<<62, key, value, "a limit with its usage, such as 5(2)")
+	after = strings.TrimSuffix(after, ")")
+	n, ok := parseFloat([]byte(after))
+	ok = ok && n >= 0 && n < 1<<62 || after != "" && noNumber(after)
+	p.check(found && ok, key, value, "a limit with its usage, such as 5(2)")
 	return n
 }
 
