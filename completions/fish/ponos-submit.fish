@@ -14,7 +14,7 @@ complete -c ponos-submit -l revision -x -d 'check out REV: a commit, tag or bran
 complete -c ponos-submit -l dirty -d 'include uncommitted changes'
 complete -c ponos-submit -l directory -s d -x -a '(__fish_complete_directories)' -d 'run code of DIR, as it is now'
 complete -c ponos-submit -l in-place -d 'run in the directory itself, --directory or the current one, as sbatch does'
-complete -c ponos-submit -l environment -x -d 'active: use the ENVIRONMENT of Python that is active in this shell; own: that of the code'
+complete -c ponos-submit -l environment -x -d 'ENVIRONMENT of Python: active in this shell, or own of the code'
 complete -c ponos-submit -l image -s i -x -d 'run in the Docker image IMAGE, which needs mode vast'
 complete -c ponos-submit -l worker -s w -x -d 'run the repository\'s worker SLUG'
 complete -c ponos-submit -l gpu -s g -d 'the task needs a GPU'

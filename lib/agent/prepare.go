@@ -67,7 +67,8 @@ func (a *Agent) unprepared(
 	record.Preparing, record.Retry, record.Problem = &p, next, why.Error()
 	if took := now.Sub(p.Since); took >= a.GiveUp || why.Failures >= ownTries {
 		if p.Tries > 1 {
-			return a.fail(ctx, d, record, fmt.Errorf("%w; it was tried %d times in %s", why, p.Tries, unit.FormatDuration(took.Round(time.Second))))
+			spent := unit.FormatDuration(took.Round(time.Second))
+			return a.fail(ctx, d, record, fmt.Errorf("%w; it was tried %d times in %s", why, p.Tries, spent))
 		}
 		return a.fail(ctx, d, record, why)
 	}
