@@ -234,7 +234,7 @@ func TestJobScript(t *testing.T) {
 		{"#SBATCH --input=x", "", "error PATH: a task cannot have the option --input of its #SBATCH lines"},
 		{"#SBATCH --array=2-1", "", `error PATH: invalid --array "2-1"`},
 	} {
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.lines+"\n"), 0o700); err != nil {
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.lines+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		args := append(strings.Fields(tt.args), path, "a")
