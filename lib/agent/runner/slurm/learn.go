@@ -94,8 +94,8 @@ func withLearned(all sbatch.Options, l usage.Learned) sbatch.Options {
 			all = all.With(sbatch.Option{Name: "time", Value: slurm.FormatDuration(l.Time)})
 		}
 	}
-	if text, given := all.Get("mem"); l.MemMB > 0 {
-		if mb, err := slurm.ParseMemory(text); !given || err == nil && (mb == 0 || float64(l.MemMB) < mb) {
+	if a, err := all.Amount(); err == nil && l.MemMB > 0 {
+		if mb := a.Node().MemMB; mb == 0 || l.MemMB < mb {
 			all = all.With(sbatch.Option{Name: "mem", Value: slurm.FormatMemory(l.MemMB << 20)})
 		}
 	}
