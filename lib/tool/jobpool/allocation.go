@@ -112,7 +112,7 @@ func optionsOf(args []string) (sbatch.Options, error) {
 }
 
 // searchTime limits lfind, which has a limit for each command of Slurm.
-func searchTime() time.Duration { return 2 * slurm.Patience() }
+func searchTime() time.Duration { return slurm.Patience() + time.Minute }
 
 // refused is the failure of lfind, with its status and its hint.
 func refused(e *command.ExitError) error {
