@@ -21,12 +21,10 @@ type past struct {
 	packed map[string][]usage.Run
 }
 
-// learnFrom is how old runs may be to count, pastServes how long a query is reused, and learnWait how
-// long a task waits for the query.
+// learnFrom is how old runs may be to count, and pastServes how long a query is reused.
 const (
 	learnFrom  = 30 * 24 * time.Hour
 	pastServes = time.Hour
-	learnWait  = time.Minute
 )
 
 // learned returns what the next job of a task should request, given the ends of those before it. It
@@ -40,8 +38,6 @@ func (o *options) learned(ctx context.Context, label string) usage.Learned {
 		return usage.Learned{}
 	}
 	if o.past.asked.IsZero() || o.now().Sub(o.past.asked).Abs() >= pastServes {
-		ctx, stop := context.WithTimeout(ctx, learnWait)
-		defer stop()
 		runs := map[string][]usage.Run{}
 		until := o.now()
 		period := slurm.Period{Since: until.Add(-learnFrom), Until: until, Users: []string{strconv.Itoa(o.uid)}}
