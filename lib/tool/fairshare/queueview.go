@@ -97,10 +97,22 @@ func splitJobs(s string) []string {
 	return slices.DeleteFunc(hostlist.Split(s), func(p string) bool { return p == "" })
 }
 
+// load looks at the queue. A look that fails, or that ends midway, leaves what the last one showed:
+// rows are indices into the jobs of the same look.
 func (v *queueView) load(ctx context.Context) error {
 	if done, err := v.inside(ctx); done || err != nil {
 		return err
 	}
+	next := *v
+	next.rows = nil
+	if err := next.look(ctx); err != nil {
+		return err
+	}
+	*v = next
+	return nil
+}
+
+func (v *queueView) look(ctx context.Context) error {
 	states := []string{"PENDING"}
 	if v.screen != nil && v.screen.running {
 		states = append(states, "RUNNING")
