@@ -239,7 +239,7 @@ func (n *Planner) Model(name string, memberships []slurm.Association) *admission
 	return m
 }
 
-// accounts are those that a user may charge, as far as the controller tells.
+// accounts are those that a user may charge, as far as the controller tells: the default one first.
 func (n *Planner) accounts(name string) (accounts []string) {
 	if n.Usages == nil {
 		return nil
@@ -247,7 +247,10 @@ func (n *Planner) accounts(name string) (accounts []string) {
 	for i := range n.Usages.Associations {
 		a := &n.Usages.Associations[i]
 		if a.User == name && a.Cluster == n.Config.Get("ClusterName") && !slices.Contains(accounts, a.Account) {
-			accounts = append(accounts, a.Account)
+			if accounts = append(accounts, a.Account); a.Default {
+				last := len(accounts) - 1
+				accounts[0], accounts[last] = accounts[last], accounts[0]
+			}
 		}
 	}
 	return accounts
