@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -46,6 +47,7 @@ type queueView struct {
 	subject    []int            // of them, the rows of the one job whose story is told
 	plan       *planner.Planner // for the story of one job
 	facts      diagnosis.Facts  // what diagnoses follow from
+	hidden     bool             // Slurm hides the nodes, so there is no plan
 	screen     *queueScreen     // while keys steer it
 }
 
@@ -138,7 +140,7 @@ func (v *queueView) look(ctx context.Context) error {
 	if err := v.choose(); err != nil {
 		return err
 	}
-	v.plan, v.facts = nil, diagnosis.Facts{
+	v.plan, v.hidden, v.facts = nil, false, diagnosis.Facts{
 		Partitions: v.limits, Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
 	}
 	if v.subject = v.one(); len(v.fields) > 0 || len(v.subject) == 0 || !v.jobs[v.subject[0]].Pending() {
@@ -151,7 +153,10 @@ func (v *queueView) look(ctx context.Context) error {
 // each of its partitions.
 func (v *queueView) forecast(ctx context.Context) error {
 	v.plan = &planner.Planner{}
-	if err := v.plan.Load(ctx, v.ask); err != nil {
+	if err := v.plan.Load(ctx, v.ask); errors.Is(err, planner.ErrNodesHidden) {
+		v.plan, v.hidden = nil, true
+		return nil
+	} else if err != nil {
 		return err
 	}
 	v.facts.Plan, v.facts.Row = v.plan.Plan, v.plan.Row
