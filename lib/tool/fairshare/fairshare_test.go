@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -430,6 +431,20 @@ func TestPrioritiesThatOnlyRise(t *testing.T) {
 		_, out, errs := fairshare(t, recorded{dir: dir, files: map[string]string{"config": config, "squeue.table": queue}}, "jobs", "2")
 		if !regexp.MustCompile(want[0]).MatchString(out) || !strings.Contains(out, want[1]) || errs != "" {
 			t.Errorf("%q: %s%s", flags, out, errs)
+		}
+	}
+}
+
+// A signal ends a replay with the scores until then.
+func TestReplayEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("a signal")
+	cancel(why)
+	for asJSON, want := range map[bool]string{false: "^40 jobs in the trace, 0 jobs forecast\n$", true: `"trace_jobs": 40,(.|\n)*"forecast": "learned",\s+"count": 0`} {
+		var out bytes.Buffer
+		err := showReplay(ctx, "../../advise/planner/testdata/trace.swf", asJSON, time.Unix(0, 0), &out)
+		if !errors.Is(err, why) || !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("%v: %s", err, out.String())
 		}
 	}
 }
