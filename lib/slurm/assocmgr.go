@@ -26,6 +26,7 @@ type Counted struct {
 type CountedAssociation struct {
 	Cluster, Account, User, Partition string // User is "" for the account itself
 	Parent                            string // the parent of an account
+	Default                           bool   // jobs of the user without --account are charged to it
 	Counted
 	Grp           GroupLimits
 	MaxJobs       Limit[int64] // running
@@ -131,6 +132,8 @@ func (p *counter) association(line []byte) CountedAssociation {
 			a.Partition = text
 		case "ParentAccount": // root(1)
 			a.Parent, _, _ = strings.Cut(text, "(")
+		case "DefAssoc":
+			a.Default = text == "Yes"
 		case "MaxJobs":
 			a.MaxJobs = p.limit(text)
 		case "MaxTRESPJ":
