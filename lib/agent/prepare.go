@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -29,7 +31,7 @@ func (e *taskError) Unwrap() error { return e.err }
 
 func taskErrorf(format string, args ...any) error { return &taskError{fmt.Errorf(format, args...)} }
 
-// Preparing is what is known of a task whose code could not be prepared so far, by an answer that
+// Preparing is what is known of a task whose code or data could not be prepared so far, by an answer that
 // may change. Record.Retry says when it is tried next, Record.Problem why.
 //
 //	none ──unknown──► preparing ──done──► none, and its job is submitted
@@ -67,15 +69,46 @@ func (a *Agent) unprepared(
 	record.Preparing, record.Retry, record.Problem = &p, next, why.Error()
 	if took := now.Sub(p.Since); took >= a.GiveUp || why.Failures >= ownTries {
 		if p.Tries > 1 {
-			spent := unit.FormatDuration(took.Round(time.Second))
-			return a.fail(ctx, d, record, fmt.Errorf("%w; it was tried %d times in %s", why, p.Tries, spent))
+			return a.unpreparable(ctx, d, record, log,
+				fmt.Errorf("%w; it was tried %d times in %s", why, p.Tries, unit.FormatDuration(took.Round(time.Second))))
 		}
-		return a.fail(ctx, d, record, why)
+		return a.unpreparable(ctx, d, record, log, why)
 	}
 	if why.Next.IsZero() {
 		log.Say("WARNING", "%s; it is tried again at %s", why, next.Local().Format(time.TimeOnly))
 	}
 	return a.outcome("deferred", record, record.preparing()), d.Write(record)
+}
+
+// unpreparable ends a task whose code or data cannot be prepared, or begins another attempt if its rules say so.
+// Each step may be repeated; the record decides.
+func (a *Agent) unpreparable(ctx context.Context, d Dir, r Record, log *taskLog, why error) (task.Outcome, error) {
+	rules, err := need.ParseRules(r.Rules)
+	if err != nil {
+		return a.fail(ctx, d, r, why)
+	}
+	change, again, never := rules.Within(a.LongestTime).Next(need.End{Reason: need.Prepare}, reasonsOf(r.Attempts))
+	if never != "" {
+		why = fmt.Errorf("%w; it is not tried again: %s", why, never)
+	}
+	if !again {
+		return a.fail(ctx, d, r, why)
+	}
+	now := a.now()
+	attempt := task.Attempt{
+		Number: r.Attempt, State: task.Error, Reason: task.Clean(why.Error()), Ended: now.UTC(),
+		Retry: need.Prepare, Changed: changeOptions(change),
+	}
+	size, err := a.keepAttempt(ctx, d, r, attempt)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	r.Attempts = append(r.Attempts, attempt)
+	r.Attempt++
+	r.Tries, r.LogFrom = 0, size
+	r.Preparing, r.Retry, r.Problem = &Preparing{Since: now}, now.Add(longestPause), why.Error()
+	log.Say("WARNING", "attempt %d: %s; the task is tried again at %s", attempt.Number, why, r.Retry.Local().Format(time.TimeOnly))
+	return a.outcome("deferred", r, r.preparing()), d.Write(r)
 }
 
 // preparing says why a task is not prepared yet.
@@ -218,9 +251,15 @@ func zeroEnded(words []string) []byte {
 // offline creates the files that replace the queue for a task without network access, and returns
 // the arguments that pass them to the worker.
 func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[string]string) ([]string, error) {
-	o, err := a.Queue.Offline(ctx, t)
+	var o queue.Offline
+	err := a.fetch(ctx, "", func() (err error) {
+		if o, err = a.Queue.Offline(ctx, t); err != nil {
+			err = fmt.Errorf("configuration of the task: %w", err)
+		}
+		return err
+	})
 	if err != nil {
-		return nil, lasting(fmt.Errorf("configuration of the task: %w", err))
+		return nil, err
 	}
 	maps.Copy(variables, o.Env)
 	for _, name := range o.Unset {
@@ -263,8 +302,8 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 	say := func(format string, args ...any) { log.Say("INFO", format, args...) }
 	for _, parent := range t.Parents {
 		dir := a.Transfers.Artifacts(t.Process, parent.ID)
-		if err := a.Transfers.FetchArtifacts(ctx, parent, dir, say); err != nil {
-			return lasting(err)
+		if err := a.fetch(ctx, "", func() error { return a.Transfers.FetchArtifacts(ctx, parent, dir, say) }); err != nil {
+			return err
 		}
 		names := []string{filepath.Join(view, string(parent.ID))}
 		if isPlain(parent.Slug) && parent.Slug != "current" && parent.Slug != "extra_files" {
@@ -286,9 +325,13 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 		}
 	}
 	for _, f := range t.Files {
-		paths, err := a.Transfers.FetchFile(ctx, f, say)
+		var paths []string
+		err := a.fetch(ctx, f.URL, func() (err error) {
+			paths, err = a.Transfers.FetchFile(ctx, f, say)
+			return err
+		})
 		if err != nil {
-			return lasting(err)
+			return err
 		}
 		for _, path := range paths {
 			if err := link(path, filepath.Join(view, "extra_files", filepath.Base(path))); err != nil {
@@ -328,11 +371,21 @@ func link(to string, names ...string) error {
 	return nil
 }
 
-// lasting marks an error as the task's own fault if another try cannot help: what the task needs
-// does not exist, or is invalid.
-func lasting(err error) error {
-	if forgotten(err) || errors.Is(err, queue.ErrBroken) || errors.As(err, new(*transfer.DefectError)) {
+// fetch runs a download that a task needs, from the host of an address; "": it is that of the queue, or not
+// known. What does not exist, or is invalid, is the task's own fault.
+func (a *Agent) fetch(ctx context.Context, address string, do func() error) error {
+	host := ""
+	if u, err := url.Parse(address); err == nil {
+		host = u.Host
+	}
+	err := a.Environments.Fetch(ctx, host, lasting, do)
+	if errors.As(err, new(*environment.BuildError)) {
 		return &taskError{err}
 	}
 	return err
+}
+
+// lasting reports whether another try cannot help.
+func lasting(err error) bool {
+	return forgotten(err) || errors.Is(err, queue.ErrBroken) || errors.As(err, new(*transfer.DefectError))
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,7 +16,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
 	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
@@ -252,5 +255,128 @@ func TestCodeThatFails(t *testing.T) {
 	p.forge.fails, p.GiveUp = true, 0
 	if events := p.turn(); events["a"] != "failed" {
 		t.Errorf("%v", events)
+	}
+}
+
+// fileQueue has tasks without code that need a file, by id: each from the address that it names.
+type fileQueue struct {
+	*codeQueue
+	files map[task.ID]string
+	fail  error // of GetFile
+	asked int
+	rules string
+	tries []task.Attempt
+}
+
+func (q *fileQueue) Actions(context.Context, func(task.ID) bool) (all []task.Action, err error) {
+	for id := range q.files {
+		if _, over := q.reported[id]; !over {
+			all = append(all, task.Action{Kind: task.Start, ID: id})
+		}
+	}
+	return all, nil
+}
+
+func (q *fileQueue) Task(_ context.Context, id task.ID) (task.Task, error) {
+	return task.Task{
+		ID: id, State: task.Pending, Command: []string{"true"}, Retry: q.rules,
+		Files: []task.File{{Name: string(id), URL: q.files[id]}},
+	}, nil
+}
+
+func (q *fileQueue) GetFile(context.Context, task.File, *os.File) error {
+	q.asked++
+	return q.fail
+}
+
+func (q *fileQueue) State(context.Context, task.ID) (task.State, error) { return task.Pending, nil }
+
+func (q *fileQueue) PutAttempt(_ context.Context, _ task.ID, a task.Attempt, _ io.ReadSeeker) error {
+	q.tries = append(q.tries, a)
+	return nil
+}
+
+type answered struct{ error }
+
+func (answered) Answered() bool { return true }
+
+func newDownloading(t *testing.T, rules string, files map[task.ID]string) (*preparing, *fileQueue) {
+	t.Helper()
+	p := newPreparing(t, nil)
+	q := &fileQueue{codeQueue: p.queue, files: files, rules: rules}
+	p.Queue, p.Transfers.Queue = q, q
+	return p, q
+}
+
+// A store of objects that is away holds all tasks that need it, as a git server does; one that refuses a
+// single object holds its task alone. Both wait with growing pauses, and are given up.
+func TestAStoreThatIsAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail error
+		asks int // in a turn for three tasks
+	}{
+		"away":    {fault.Errorf(fault.Unavailable, "GET https://store.example.org/x: connection refused"), 1},
+		"refused": {fault.Wrap(fault.Unavailable, answered{errors.New("GET https://store.example.org/x: 403 Forbidden")}), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, q := newDownloading(t, "", map[task.ID]string{
+				"a": "https://store.example.org/a", "b": "https://store.example.org/b", "c": "https://store.example.org/c",
+			})
+			q.fail = c.fail
+			for turn := range 4 {
+				events := p.turn()
+				if len(events) != 3 || events["a"] != "deferred" || q.asked != c.asks*(turn+1) {
+					t.Fatalf("turn %d: %v, asked %d times; want %d for each turn", turn, events, q.asked, c.asks)
+				}
+				if events = p.turn(); len(events) != 0 {
+					t.Errorf("offered within the pause: %v", events)
+				}
+				p.time = p.time.Add(longestPause)
+			}
+			if why := p.queue.explain["b"]; !strings.HasPrefix(why, "preparing: file ") || !strings.Contains(why, "store.example.org") {
+				t.Errorf("b waits as %q", why)
+			}
+			q.fail = nil
+			for id, event := range p.turn() {
+				if event != "started" {
+					t.Errorf("%s is %s", id, event)
+				}
+			}
+			if len(p.readBreakers()) != 0 {
+				t.Errorf("still held: %v", p.readBreakers())
+			}
+			p, q = newDownloading(t, "", map[task.ID]string{"a": "https://store.example.org/a"})
+			q.fail = c.fail
+			p.turn()
+			p.time = p.time.Add(p.GiveUp)
+			if events := p.turn(); events["a"] != "failed" {
+				t.Errorf("%v", events)
+			}
+		})
+	}
+}
+
+// A task that is refused what it needs ends, unless its rules name preparation: then it is tried again
+// as often as they say.
+func TestRetryOfPreparation(t *testing.T) {
+	for rules, want := range map[string]int{"": 0, "oom, exit=1": 0, "prepare: 2": 2, "1": 1} {
+		p, q := newDownloading(t, rules, map[task.ID]string{"a": "https://store.example.org/a"})
+		q.fail = fmt.Errorf("%w: GET https://store.example.org/a: 404 Not Found", queue.ErrBroken)
+		for turns := 0; len(p.queue.reported) == 0; turns++ {
+			if turns > 10 {
+				t.Fatalf("%q: still not ended", rules)
+			}
+			p.turn()
+			p.time = p.time.Add(longestPause)
+		}
+		r := p.queue.reported["a"]
+		if q.asked != want+1 || len(q.tries) != want || r.State != task.Error || !strings.Contains(r.Reason, "404 Not Found") {
+			t.Errorf("%q: asked %d times, attempts %+v, %+v", rules, q.asked, q.tries, r)
+		}
+		for i, a := range q.tries {
+			if a.Number != i+1 || a.Retry != "prepare" || a.Job != "" {
+				t.Errorf("%q: %+v", rules, a)
+			}
+		}
 	}
 }

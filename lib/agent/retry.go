@@ -216,6 +216,9 @@ func (r Record) seal(d Dir) error {
 		return nil
 	}
 	for _, attempt := range r.Attempts {
+		if attempt.Job == "" {
+			continue // it was never prepared
+		}
 		run, err := record.ReadRun(d.Path, attempt.Job)
 		if err != nil {
 			return err

@@ -123,6 +123,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	var own *taskError
 	var unknown *environment.UnknownError
 	switch {
+	case errors.As(err, &own) && errors.As(err, new(*environment.BuildError)):
+		return a.unpreparable(ctx, d, record, log, own)
 	case errors.As(err, &own):
 		return a.fail(ctx, d, record, own)
 	case errors.As(err, &unknown):

@@ -22,11 +22,12 @@ const (
 	Timeout = "timeout" // the time limit
 	Node    = "node"    // a node failed
 	Lost    = "lost"    // preempted and not requeued, or killed from outside
+	Prepare = "prepare" // its code or data could not be prepared
 	Exit    = "exit"    // of the command, with a code
 	Any     = "any"     // in rules: each reason that no other rule names
 )
 
-var reasons = []string{OOM, Timeout, Node, Lost, Exit, Any}
+var reasons = []string{OOM, Timeout, Node, Lost, Prepare, Exit, Any}
 
 const (
 	maxRules    = 4096 // bytes
@@ -106,7 +107,7 @@ func parseRule(s string) (Rule, error) {
 		if near := spelling.Nearest(r.Reason, reasons); near != "" {
 			return fail("unknown reason; did you mean %q?", near)
 		}
-		return fail("unknown reason; known are oom, timeout, node, lost, exit=CODE and any")
+		return fail("unknown reason; known are oom, timeout, node, lost, prepare, exit=CODE and any")
 	}
 	if hasSteps {
 		for step := range strings.SplitSeq(steps, ";") {

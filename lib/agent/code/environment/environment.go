@@ -42,7 +42,7 @@ type Environment struct {
 	Venv   string // directory of the virtual environment; "" if the code needs none
 }
 
-// BuildError says that the code can never be prepared: no such commit, an invalid address, a
+// BuildError says that the code or data can never be prepared: no such commit, an invalid address, a
 // requirement that nothing fulfils.
 type BuildError struct{ err error }
 

@@ -3,6 +3,7 @@ package environment
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -17,8 +18,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// UnknownError says that code was not prepared and that another try may succeed. Git, pip and an
-// install script have three answers: done; refused, which is a BuildError and a positive list; and
+// UnknownError says that code or data was not prepared and that another try may succeed. Git, pip, an
+// install script and downloads have three answers: done; refused, which is a BuildError and a positive list; and
 // this one for all else.
 type UnknownError struct {
 	// On is what is held meanwhile: a host that is away or refuses the credentials of this user, for all
@@ -96,6 +97,26 @@ func (s *Store) ask(host string, do func() error) error {
 		return do()
 	}
 	return s.held(HostPrefix+host, func(e *UnknownError) bool { return e.host == host }, do)
+}
+
+// Fetch runs a download, with the same three answers: an error that refused knows is a BuildError, and
+// one of kind fault.Unavailable an UnknownError. Host is asked; "": it is not known, and nothing is held.
+func (s *Store) Fetch(ctx context.Context, host string, refused func(error) bool, do func() error) error {
+	return s.ask(host, func() error {
+		err := do()
+		var answer interface{ Answered() bool }
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return err
+		case refused(err):
+			return &BuildError{err}
+		case !fault.Is(err, fault.Unavailable):
+			return err
+		case errors.As(err, &answer) && answer.Answered():
+			return &UnknownError{own: true, err: err}
+		}
+		return &UnknownError{host: host, err: err}
+	})
 }
 
 // away finds in the output of git and pip that a host cannot be reached, is broken, or refuses

@@ -371,7 +371,7 @@ func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
 func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
 	from, err := url.Parse(f.URL)
 	if err != nil || !webAddress(f.URL) {
-		return errors.New("no http or https URL")
+		return broken("file %q: no http or https URL", task.Clean(f.Name))
 	}
 	ctx, end := progress.Start(ctx, "downloading %s", task.Clean(f.Name))
 	defer end()

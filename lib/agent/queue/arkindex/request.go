@@ -61,6 +61,15 @@ func (e *statusError) Error() string {
 	return s
 }
 
+// Answered reports whether the server is there, and refuses this request alone.
+func (e *statusError) Answered() bool {
+	switch e.code {
+	case http.StatusProxyAuthRequired, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return e.code >= 400 && e.code < 500
+}
+
 // status returns the HTTP status that err is about, or 0.
 func status(err error) int {
 	var e *statusError

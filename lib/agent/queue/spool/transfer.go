@@ -185,7 +185,7 @@ func unfit(err error) error {
 func (q *Queue) GetFile(_ context.Context, f task.File, to *os.File) error {
 	path, ok := strings.CutPrefix(f.URL, "file://")
 	if !ok || !filepath.IsAbs(path) {
-		return fmt.Errorf("file %q: a spool has files of this machine only", f.Name)
+		return fmt.Errorf("%w: file %q: a spool has files of this machine only", queue.ErrBroken, f.Name)
 	}
 	err := copyFrom(path, to)
 	if errors.Is(err, fs.ErrNotExist) {
