@@ -71,7 +71,8 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 		case counted && value > limit:
 			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
 		case name == "cpu" && has[ofCores] > limit:
-			k.waits(code, whose, "%s where a core has several threads, %s allows %s %s", amount(name, has[ofCores]), whose, amount(name, limit), what)
+			k.waits(code, whose, "%s where a core has several threads, %s allows %s %s",
+				amount(name, has[ofCores]), whose, amount(name, limit), what)
 		case limit < 1<<40 && k.mayAdd(name, value):
 			k.unknown(code, whose, "whole nodes may have more %s than requested; %s allows %s %s",
 				resource(name), whose, amount(name, limit), what)

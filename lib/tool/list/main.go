@@ -137,7 +137,8 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	found, errs := choose(all, l.c.Args().Slice(), l.filter, l.c.Bool("attempts"), l.c.Int("last"))
 	if warn {
 		f := l.filter
-		if asked := len(f.States) > 0 || f.Group != "" || f.Name != ""; asked && len(found) == 0 && len(errs) == 0 { // none of a time is an answer
+		if asked := len(f.States) > 0 || f.Group != "" || f.Name != ""; asked && len(found) == 0 && len(errs) == 0 {
+			// None of a time is an answer.
 			errs = []error{l.filter.Nothing(all)}
 		}
 		start := func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }

@@ -113,7 +113,8 @@ func (s *Store) update(ctx context.Context, spec Spec, log io.Writer, mirror str
 }
 
 // denied finds that a server knows nothing by a hash, or gives nothing by one.
-var denied = regexp.MustCompile(`not our ref|unadvertised object|Unable to find [0-9a-f]+ under|(could not|couldn't) find remote ref|no such remote ref`)
+var denied = regexp.MustCompile(
+	`not our ref|unadvertised object|Unable to find [0-9a-f]+ under|(could not|couldn't) find remote ref|no such remote ref`)
 
 // download is update with the host that is asked.
 func (s *Store) download(ctx context.Context, spec Spec, log io.Writer, mirror string) (string, error) {
