@@ -130,10 +130,10 @@ func TestWhatSlurmSays(t *testing.T) {
 func TestClasses(t *testing.T) {
 	const (
 		cpu   = "Gres=(null) State=IDLE"
-		fat   = "RealMemory=900000 Gres=(null) State=IDLE"
 		small = "Gres=gpu:t4:4 AvailableFeatures=t State=IDLE"
 		large = "Gres=gpu:h200:4 AvailableFeatures=h State=IDLE"
 	)
+	fat := strings.Replace(node("f", "f", cpu), "=64000", "=900000", 1)
 	for _, c := range []struct {
 		name, nodes, partitions, spec, want string
 		any                                 bool
@@ -145,8 +145,8 @@ func TestClasses(t *testing.T) {
 			partitions: "PartitionName=p State=UP\nPartitionName=x State=UP OverSubscribe=EXCLUSIVE", spec: "exclusive", want: "--partition=p,x --exclusive"},
 		{name: "joined, they are behind: Slurm keeps the memory of a whole node for the next partition", nodes: node("a", "x", cpu) + node("b", "p", cpu),
 			partitions: "PartitionName=x State=UP OverSubscribe=EXCLUSIVE\nPartitionName=p State=UP MaxMemPerNode=1000", spec: "cpu()", want: "--partition=p,x --cpus-per-task=1", any: true},
-		{name: "large memory is for those who need it", nodes: node("a", "p", cpu) + node("f", "f", fat), partitions: "PartitionName=f State=UP\nPartitionName=p State=UP", spec: "cpu()", want: "--partition=p --cpus-per-task=1"},
-		{name: "and who needs it gets it", nodes: node("a", "p", cpu) + node("f", "f", fat), partitions: "PartitionName=p State=UP\nPartitionName=f State=UP", spec: "cpu(mem=200G)", want: "--partition=f --mem=190735M --cpus-per-task=1"},
+		{name: "large memory is for those who need it", nodes: node("a", "p", cpu) + fat, partitions: "PartitionName=f State=UP\nPartitionName=p State=UP", spec: "cpu()", want: "--partition=p --cpus-per-task=1"},
+		{name: "and who needs it gets it", nodes: node("a", "p", cpu) + fat, partitions: "PartitionName=p State=UP\nPartitionName=f State=UP", spec: "cpu(mem=200G)", want: "--partition=f --mem=190735M --cpus-per-task=1"},
 		{name: "partitions for special jobs", nodes: node("a", "p,debug,long-runs,interactive", cpu),
 			partitions: "PartitionName=debug State=UP\nPartitionName=interactive State=UP\nPartitionName=long-runs State=UP\nPartitionName=p State=UP MaxTime=2-0", spec: "duration=1h", want: "--time=01:00:00 --partition=p"},
 		{name: "a job that only they take", nodes: node("a", "p,debug,long-runs", cpu),
