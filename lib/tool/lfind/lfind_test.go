@@ -293,7 +293,7 @@ func TestConvert(t *testing.T) {
 		{name: "one line per node", args: []string{"convert", "-"}, stdin: oneline, stdout: file},
 		{name: "a file", args: []string{"convert", filepath.Join(fixtures, "show_nodes.txt")}, stdout: file},
 		{name: "no file", args: []string{"convert", "nowhere"}, code: 2, stderr: "lfind: open nowhere: no such file or directory\n"},
-		{name: "something else", args: []string{"convert"}, stdin: "NodeName=a\nrubbish\n", code: 2, stderr: "lfind: scontrol show node: line 2 of its output: \"rubbish\" does not begin with NodeName=\n"},
+		{name: "something else", args: []string{"convert"}, stdin: "NodeName=a\nrubbish\n", code: 2, stderr: "lfind: scontrol show node: line 2 of its output: NodeName=a: \"rubbish\" does not begin with NodeName=\n"},
 		{name: "nothing", args: []string{"convert"}, code: 2, stderr: "lfind: no node in the input\n"},
 	} {
 		tt.test(t)

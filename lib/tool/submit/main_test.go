@@ -159,8 +159,8 @@ func TestLikeSbatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"-p long -A lab -q high -t 2:00:00 --mem 8G -C a100": "[partition=long account=lab qos=high time=2:00:00 mem=8G constraint=a100]",
-		"--cpus-per-task=4 --ntasks 2 -G a100:2 --time 2h":   "[time=2h cpus-per-task=4 ntasks=2 gpus=a100:2]",
+		"-p long -A lab -q high -t 2:00:00 --mem 8G -C a100": "[time=2:00:00 account=lab qos=high partition=long constraint=a100 mem=8G]",
+		"--cpus-per-task=4 --ntasks 2 -G a100:2 --time 2h":   "[time=2h cpus-per-task=4 gpus=a100:2 ntasks=2]",
 		"--gres gpu:1 --sbatch nodes=1":                      "[nodes=1 gres=gpu:1]",
 		"--mem 8Q":                                           `ponos-submit: --mem: invalid value "8Q": expected megabytes, or a whole number and K, M, G or T`,
 		"--mem 8G --sbatch mem=4G":                           `ponos-submit: --sbatch: option "mem" is given twice`,
