@@ -24,15 +24,16 @@ import (
 
 // Runner runs tasks on a Slurm cluster.
 type Runner struct {
-	client   *slurm.Client
-	uid      int
-	stopWait time.Duration
-	now      func() time.Time
-	listing  listing
-	options  *options
-	arrays   arrays
-	stops    stops
-	packs    *packs // nil: none
+	client     *slurm.Client
+	uid        int
+	stopWait   time.Duration
+	now        func() time.Time
+	listing    listing
+	options    *options
+	arrays     arrays
+	stops      stops
+	accounting Accounting
+	packs      *packs // nil: none
 }
 
 // New returns a runner for the jobs of this user.
@@ -230,7 +231,14 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 			ids = append(ids, id)
 		}
 	}
-	records, err := r.client.Account(ctx, ids)
+	var records map[string]slurm.Record
+	var err error
+	if len(ids) > 0 {
+		err = r.accounting.ask(ctx, r.now, func(ctx context.Context) (err error) {
+			records, err = r.client.Account(ctx, ids)
+			return err
+		})
+	}
 	var missing *command.NotFoundError
 	none := errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
 	if err != nil && ctx.Err() != nil {
