@@ -207,8 +207,8 @@ uninstall: ## remove what install has installed
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
 	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist
 
-release: $(TOOLDIR)/nfpm ## make dist/ of the tag of this commit, if tag, CHANGELOG.md and packages agree (ARCHS, OUT)
-	OUT='$(or $(OUT),dist)' GO='$(GO)' MAKE='$(MAKE)' lib/packaging/release
+release: $(TOOLDIR)/nfpm $(TOOLDIR)/govulncheck ## make dist/ of the tag of this commit, if tag, CHANGELOG.md and packages agree (ARCHS, OUT, VULNERABILITIES)
+	OUT='$(or $(OUT),dist)' GO='$(GO)' MAKE='$(MAKE)' GOVULNCHECK='$(TOOLDIR)/govulncheck' VULNERABILITIES='$(VULNERABILITIES)' lib/packaging/release
 
 recipes: ## fill the recipes for Spack, EasyBuild, conda, containers and modules in for the tarballs in dist/ (OUT, PREFIX)
 	recipes/fill '$(or $(OUT),dist)' '$(or $(OUT),dist)/recipes'

@@ -67,7 +67,8 @@ complete -F %[2]s %[1]s
 		fmt.Fprintf(w, "# fish completion of %[1]s, made by completions/generate\n\n", d.Name)
 		first := "-n 'test (count (commandline -opc)) -eq 1'"
 		fmt.Fprintf(w, "complete -c %s %s -f -a '%s'\n", d.Name, first, names)
-		fmt.Fprintf(w, "complete -c %s -n 'test (count (commandline -opc)) -gt 1' -f -a %s\n", d.Name, quote(fmt.Sprintf(fishTool, strings.Join(ours, " "))))
+		after := quote(fmt.Sprintf(fishTool, strings.Join(ours, " ")))
+		fmt.Fprintf(w, "complete -c %s -n 'test (count (commandline -opc)) -gt 1' -f -a %s\n", d.Name, after)
 		for _, f := range d.Flags {
 			fmt.Fprintf(w, "complete -c %s %s%s -d %s\n", d.Name, first, fishNames(f), fishQuote(f.Usage))
 		}

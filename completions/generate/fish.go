@@ -16,7 +16,8 @@ var fishValue = map[kind]string{
 
 // fishLive completes with what ponos-task knows; of a list, its last word.
 func fishLive(k kind) string {
-	return fmt.Sprintf(`'(__fish_complete_list , "ponos-task words %s (commandline -ct | string replace -r \".*,\" \"\") 2>/dev/null")'`, live[k])
+	word := `(commandline -ct | string replace -r \".*,\" \"\")`
+	return fmt.Sprintf(`'(__fish_complete_list , "ponos-task words %s %s 2>/dev/null")'`, live[k], word)
 }
 
 // fish writes a completion.

@@ -190,7 +190,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	}
 	record.Job, record.Submitted, record.Retry, record.Problem = job.ID, job.Submitted, time.Time{}, ""
 	log.Say("INFO", "%s as %s job %s", event, a.Runner.Name(), job.ID)
-	if err := d.Note(record); err != nil {
+	if err := a.Store.noteJob(d, record); err != nil {
 		return task.Outcome{}, err
 	}
 	a.Log.Info("task "+event, "task", d.id, "slug", task.Clean(t.Slug), "runner", a.Runner.Name(), "job", job.ID)

@@ -541,6 +541,16 @@ func (d Dir) Note(r Record) error {
 	return errors.Join(err, f.Close())
 }
 
+// noteJob notes the job of a task that was just submitted. The task may run, and have removed its own directory: its job
+// is found again by what is outside of it. A missing state directory is an error.
+func (s *Store) noteJob(d Dir, r Record) error {
+	err := d.Note(r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.Check()
+	}
+	return err
+}
+
 // replace replaces a file atomically. It does not wait for the disk: after a power failure the file
 // may be empty, which its reader must check.
 func (d Dir) replace(name string, b []byte, mode os.FileMode) error {

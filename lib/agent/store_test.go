@@ -25,6 +25,40 @@ func testStore(t *testing.T) *Store {
 	return s
 }
 
+// A task that removes its directory as soon as it runs is still started; a state directory that is gone is an error.
+func TestJobIsNotedOfATaskWithoutDirectory(t *testing.T) {
+	s := testStore(t)
+	d, err := s.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := Record{ID: "a", Slug: "x", Attempt: 1}
+	if err := d.Write(record); err != nil {
+		t.Fatal(err)
+	}
+	record.Job = "7"
+	if err := s.noteJob(d, record); err != nil {
+		t.Error(err)
+	}
+	if got, err := d.Read(); err != nil || got.Job != "7" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, removed := range []string{d.file(recordFile), d.Path} {
+		if err := os.RemoveAll(removed); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.noteJob(d, record); err != nil {
+			t.Errorf("without %s: %v", removed, err)
+		}
+	}
+	if err := os.RemoveAll(s.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.noteJob(d, record); err == nil {
+		t.Error("a state directory that is gone is not reported")
+	}
+}
+
 // The last whole line of a record counts, and one that was cut off does not.
 func TestRecordSurvivesACut(t *testing.T) {
 	d, err := testStore(t).Create("a")

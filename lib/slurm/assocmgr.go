@@ -26,6 +26,7 @@ type Counted struct {
 type CountedAssociation struct {
 	Cluster, Account, User, Partition string // User is "" for the account itself
 	Parent                            string // the parent of an account
+	Default                           bool   // jobs of the user without --account are charged to it
 	Counted
 	Grp           GroupLimits
 	MaxJobs       Limit[int64] // running
@@ -114,8 +115,13 @@ func (p *counter) check(ok bool, key, value, want string) {
 
 func (p *counter) association(line []byte) CountedAssociation {
 	var a CountedAssociation
+	seen := map[string]bool{} // a key that comes twice is in the name of an account
 	fields(line, func(key, value []byte) bool {
+		p.check(!seen[string(key)], string(key), string(value), "the only one of its record")
+		seen[string(key)] = true
 		switch text := string(value); string(key) {
+		case "Comment":
+			return false
 		case "ClusterName":
 			a.Cluster = text
 		case "Account":
@@ -126,6 +132,8 @@ func (p *counter) association(line []byte) CountedAssociation {
 			a.Partition = text
 		case "ParentAccount": // root(1)
 			a.Parent, _, _ = strings.Cut(text, "(")
+		case "DefAssoc":
+			a.Default = text == "Yes"
 		case "MaxJobs":
 			a.MaxJobs = p.limit(text)
 		case "MaxTRESPJ":
@@ -142,7 +150,7 @@ func (p *counter) association(line []byte) CountedAssociation {
 		}
 		return p.err == nil
 	})
-	p.check(a.Account != "", "Account", a.Account, "an account")
+	p.check(a.Account != "" && seen["MaxTRESPJ"], "Account", a.Account, "an account with its limits")
 	return a
 }
 
@@ -266,8 +274,10 @@ func (p *counter) plain(value string) TRES {
 
 func (p *counter) used(key, value string) float64 {
 	_, after, found := strings.Cut(value, "(")
-	n, err := strconv.ParseFloat(strings.TrimSuffix(after, ")"), 64)
-	p.check(found && err == nil && n >= 0 && n < 1<<62, key, value, "a limit with its usage, such as 5(2)")
+	after = strings.TrimSuffix(after, ")")
+	n, ok := parseFloat([]byte(after))
+	ok = ok && n >= 0 && n < 1<<62 || after != "" && noNumber(after)
+	p.check(found && ok, key, value, "a limit with its usage, such as 5(2)")
 	return n
 }
 

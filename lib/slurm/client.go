@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +22,8 @@ type Client struct {
 	Dir string         // of Slurm's commands; "": search PATH
 	// Cluster is another cluster than that of the host, which Slurm's commands know by name; "": the host's.
 	Cluster string
-	// Timeout limits each command; 0: DefaultTimeout.
-	Timeout time.Duration
+	// Soon has each command end after [Soon], not after [Patience].
+	Soon bool
 	// Env is the environment for the commands, from which environ removes the variables that
 	// change their output; nil: os.Environ().
 	Env []string
@@ -33,16 +32,9 @@ type Client struct {
 	Odd func(error)
 }
 
-// DefaultTimeout limits each command of Slurm. The commands themselves stop waiting for the
-// controller after MessageTimeout, usually 10 to 100 seconds.
-const DefaultTimeout = 2 * time.Minute
-
 // ListLength is how many characters squeue and sacct print of a list of pending array elements
 // before they shorten it.
 const ListLength = 256
-
-// accountingTimeout limits sacctmgr. It is short, as callers can continue without accounting.
-const accountingTimeout = 15 * time.Second
 
 // changesOutput reports whether an environment variable changes what Slurm's commands select or
 // print.
@@ -83,8 +75,8 @@ func (c *Client) environ() []string {
 	return append(clean, "LC_ALL=C", "SLURM_BITSTR_LEN="+strconv.Itoa(ListLength))
 }
 
-// Command runs a command of Slurm and returns its standard output. If cmd.Env is set, it is
-// used unchanged. A failure is an *Error of kind fault.Unavailable, or ErrNoAccounting; an
+// Command runs a command of Slurm within its limit and returns its standard output. If cmd.Env is set, it is
+// used unchanged; cmd.Timeout is not used. A failure is an *Error of kind fault.Unavailable, or ErrNoAccounting; an
 // empty result is not an error.
 func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	name := cmd.Name
@@ -94,12 +86,14 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	if cmd.Env == nil {
 		cmd.Env = c.environ()
 	}
-	if cmd.Timeout == 0 {
-		cmd.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
-		if name == "sacctmgr" {
-			cmd.Timeout = min(cmd.Timeout, accountingTimeout)
-		}
+	limit, err := patience()
+	if err != nil {
+		return nil, err
 	}
+	if c.Soon || name == "sacctmgr" { // callers can continue without the associations
+		limit = min(limit, soon)
+	}
+	cmd.Timeout = limit
 	run := c.Run
 	if run == nil {
 		run = command.System
@@ -116,10 +110,9 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	return result.Stdout, newError(name, err)
 }
 
-// Output runs a command of Slurm with a timeout (0: the client's) and returns its standard
-// output.
-func (c *Client) Output(ctx context.Context, timeout time.Duration, name string, args ...string) ([]byte, error) {
-	return c.Command(ctx, command.Cmd{Name: name, Args: args, Timeout: timeout})
+// Output runs a command of Slurm and returns its standard output.
+func (c *Client) Output(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return c.Command(ctx, command.Cmd{Name: name, Args: args})
 }
 
 // Stream runs a command of Slurm and passes its output to read as it arrives. Use the results
@@ -170,13 +163,13 @@ func stream[T any](ctx context.Context, c *Client, parse func(io.Reader) (T, err
 
 // Ping reports whether a controller answers.
 func (c *Client) Ping(ctx context.Context) error {
-	_, err := c.Output(ctx, 0, "scontrol", "ping")
+	_, err := c.Output(ctx, "scontrol", "ping")
 	return err
 }
 
 // Version returns the version of a command of Slurm, such as 22.05.8.
 func (c *Client) Version(ctx context.Context, name string) (string, error) {
-	out, err := c.Output(ctx, 0, name, "--version")
+	out, err := c.Output(ctx, name, "--version")
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +187,7 @@ const year = 365 * 24 * time.Hour
 // A job without a time limit ends a year after its start, for Slurm as well: squeue prints NONE for that.
 func (c *Client) JobEnd(ctx context.Context, id string) (end time.Time, suspended bool, err error) {
 	out, err := c.Command(ctx, command.Cmd{
-		Name: "squeue", Args: []string{"--noheader", "--local", "--jobs=" + id, "--format=%e|%T|%S"}, Timeout: 30 * time.Second,
+		Name: "squeue", Args: []string{"--noheader", "--local", "--jobs=" + id, "--format=%e|%T|%S"},
 		// A local time is ambiguous for an hour of the year, and Go does not know all time zones of squeue.
 		Env: append(c.environ(), "SLURM_TIME_FORMAT=%s"),
 	})

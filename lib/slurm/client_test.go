@@ -51,13 +51,13 @@ func (a *answers) Run(_ context.Context, c command.Cmd) (command.Result, error) 
 func TestOutputKeepsTheUsersFormatsAway(t *testing.T) {
 	a := &answers{stdout: "x"}
 	c := Client{Run: a, Env: []string{"PATH=/bin", "SQUEUE_FORMAT=%i", "SLURM_TIME_FORMAT=relative", "SLURM_CONF=/etc/slurm.conf", "LC_ALL=de_DE", "SLURM_CLUSTERS=other"}}
-	if _, err := c.Output(t.Context(), 0, "squeue", "--noheader"); err != nil {
+	if _, err := c.Output(t.Context(), "squeue", "--noheader"); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := a.asked[0].Env, []string{"PATH=/bin", "SLURM_CONF=/etc/slurm.conf", "LC_ALL=C", "SLURM_BITSTR_LEN=256"}; !slices.Equal(got, want) {
 		t.Errorf("environment %q; want %q", got, want)
 	}
-	if a.asked[0].Timeout != DefaultTimeout {
+	if a.asked[0].Timeout != usual {
 		t.Errorf("timeout %v", a.asked[0].Timeout)
 	}
 }
@@ -87,15 +87,15 @@ func TestJobEnd(t *testing.T) {
 
 func TestOutputPassesSlurmsWordsOn(t *testing.T) {
 	c := Client{Run: &answers{code: 1, stderr: "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"}}
-	_, err := c.Output(t.Context(), 0, "squeue")
+	_, err := c.Output(t.Context(), "squeue")
 	if !fault.Is(err, fault.Unavailable) || !Unreachable(err) || fault.HintOf(err) == "" ||
 		err.Error() != "squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure)" {
 		t.Errorf("got %v", err)
 	}
 	c = Client{Run: &answers{code: 1, stderr: "sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed: Invalid partition name specified\n"}}
-	_, err = c.Output(t.Context(), 0, "sbatch")
+	_, err = c.Output(t.Context(), "sbatch")
 	db := Client{Run: &answers{code: 1, stderr: "sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:db:6819: Connection refused\n"}}
-	if _, err := db.Output(t.Context(), 0, "sacct"); !failedBy(err, NoDatabase) || !Unreachable(err) || !strings.Contains(fault.HintOf(err), "slurmdbd") {
+	if _, err := db.Output(t.Context(), "sacct"); !failedBy(err, NoDatabase) || !Unreachable(err) || !strings.Contains(fault.HintOf(err), "slurmdbd") {
 		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
 	}
 	var e *Error
@@ -115,9 +115,10 @@ func TestNoAnswer(t *testing.T) {
 	late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for name, want := range map[string]Failure{"squeue": NoAnswer, "sacct": NoDatabase} {
-		for ctx, limit := range map[context.Context]time.Duration{t.Context(): 50 * time.Millisecond, late: time.Minute} {
-			c := Client{Run: silent{}, Timeout: limit}
-			if _, err := c.Output(ctx, 0, name); !failedBy(err, want) || !fault.Is(err, fault.Unavailable) || fault.HintOf(err) == "" {
+		for ctx, limit := range map[context.Context]string{t.Context(): "50ms", late: "1min"} {
+			t.Setenv(limitEnv, limit)
+			c := Client{Run: silent{}}
+			if _, err := c.Output(ctx, name); !failedBy(err, want) || !fault.Is(err, fault.Unavailable) || fault.HintOf(err) == "" {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -79,7 +79,7 @@ func (c Config) FairTree() bool {
 // Weight returns PriorityWeight<factor>; factor is Age, Assoc, FairShare, JobSize, Partition or
 // QOS.
 func (c Config) Weight(factor string) float64 {
-	w, _ := strconv.ParseFloat(c["PriorityWeight"+factor], 64)
+	w, _ := parseFloat([]byte(c["PriorityWeight"+factor]))
 	return w
 }
 
@@ -93,8 +93,8 @@ func (c Config) TRESWeights() map[string]float64 {
 func (c Config) Duration(key string) time.Duration {
 	value := c.Get(key)
 	if n, unit, ok := strings.Cut(value, " "); ok {
-		f, err := strconv.ParseFloat(n, 64)
-		if err != nil {
+		f, ok := parseFloat([]byte(n))
+		if !ok {
 			return 0
 		}
 		switch {

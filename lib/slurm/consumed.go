@@ -66,7 +66,7 @@ func lifted(of []column[Record]) []column[consumedRow] {
 
 // parseCPUTime parses a CPU time: 02:04.512, 01:02:03 or 3-01:02:03.
 func parseCPUTime(s string) (time.Duration, bool) {
-	if none(s) {
+	if noNumber(s) {
 		return 0, true
 	}
 	s, fraction, _ := strings.Cut(s, ".")
@@ -98,6 +98,9 @@ func parseMost(s string) (TRES, bool) {
 			return nil, false
 		}
 		if name = strings.ToLower(name); name != "mem" && name != "gres/gpuutil" {
+			continue
+		}
+		if noNumber(value) && value != "" {
 			continue
 		}
 		n, ok := parseScaled(value, 1)

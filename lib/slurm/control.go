@@ -12,13 +12,13 @@ import (
 
 // Requeue requeues a job. If the job runs, Slurm ends it first.
 func (c *Client) Requeue(ctx context.Context, id string) error {
-	_, err := c.Output(ctx, 0, "scontrol", "requeue", id)
+	_, err := c.Output(ctx, "scontrol", "requeue", id)
 	return err
 }
 
 // Cancel cancels jobs by one call. If one has already ended, that is not an error.
 func (c *Client) Cancel(ctx context.Context, ids ...string) error {
-	_, err := c.Output(ctx, 0, "scancel", append([]string{"--"}, ids...)...)
+	_, err := c.Output(ctx, "scancel", append([]string{"--"}, ids...)...)
 	var e *Error
 	if errors.As(err, &e) && e.Says("Invalid job id", "already completing or completed") {
 		return nil
@@ -28,7 +28,7 @@ func (c *Client) Cancel(ctx context.Context, ids ...string) error {
 
 // CancelPending cancels the pending tasks of a job array.
 func (c *Client) CancelPending(ctx context.Context, array string) error {
-	_, err := c.Output(ctx, 0, "scancel", "--state=PENDING", "--", array)
+	_, err := c.Output(ctx, "scancel", "--state=PENDING", "--", array)
 	var e *Error
 	if errors.As(err, &e) && e.Says("Invalid job id", "already completing or completed") {
 		return nil
@@ -49,7 +49,7 @@ func Runs(state string) bool {
 
 // State returns the state of a job, as long as the controller knows the job.
 func (c *Client) State(ctx context.Context, id string) (string, error) {
-	out, err := c.Output(ctx, 0, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%T")
+	out, err := c.Output(ctx, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%T")
 	if err != nil {
 		return "", err
 	}
@@ -59,7 +59,7 @@ func (c *Client) State(ctx context.Context, id string) (string, error) {
 
 // TimeLeft returns how long a running job has until its time limit, or Unlimited.
 func (c *Client) TimeLeft(ctx context.Context, id string) (time.Duration, error) {
-	out, err := c.Output(ctx, 0, "squeue", "--noheader", "--jobs="+id, "--format=%L")
+	out, err := c.Output(ctx, "squeue", "--noheader", "--jobs="+id, "--format=%L")
 	if err != nil {
 		return 0, err
 	}

@@ -68,7 +68,11 @@ func newError(name string, err error) error {
 	case NoDatabase:
 		told = fault.Hint(e, "Slurm's database (slurmdbd) does not answer; the controller can work without it for a while")
 	case NoAnswer:
-		told = fault.Hint(e, `check Slurm's controller with "scontrol ping"`)
+		hint := `check Slurm's controller with "scontrol ping"`
+		if errors.As(err, new(*command.TimeoutError)) {
+			hint += "; if it is only slow, set " + limitEnv
+		}
+		told = fault.Hint(e, hint)
 	}
 	return fault.Wrap(fault.Unavailable, told)
 }

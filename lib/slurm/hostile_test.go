@@ -93,6 +93,153 @@ func TestTextsForgeNoJob(t *testing.T) {
 	}
 }
 
+// What administrators and coordinators write costs the record it is in, with a warning that names it, and never the view.
+func TestTextsForgeNoRecord(t *testing.T) {
+	reservation := func(name, comment string) string {
+		return "ReservationName=" + name + " StartTime=2026-11-26T06:30:40 EndTime=2026-11-26T07:30:40 Duration=01:00:00 Nodes=cpu1 NodeCnt=1 CoreCnt=4 Features=(null) " +
+			"PartitionName=(null) Flags=SPEC_NODES TRES=cpu=4 Users=alice Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE MaxStartDelay=(null) Comment=" + comment + "\n"
+	}
+	node := func(features, reason string) string {
+		return "NodeName=cpu2 Arch=x86_64 CPUAlloc=0 CPUTot=4 AvailableFeatures=" + features + " ActiveFeatures=" + features +
+			" Gres=(null) RealMemory=8000 AllocMem=0 State=IDLE Partitions=cpu Reason=" + reason + "\n"
+	}
+	partition := func(accounts string) string {
+		return "PartitionName=cpu2 AllowAccounts=" + accounts + " MaxTime=1:00:00 Nodes=cpu[1-2] State=UP TotalCPUs=8\n"
+	}
+	account := func(name string) string {
+		return "ClusterName=c Account=" + name + " UserName= Partition= GrpJobs=9(1) MaxJobs= MaxWallPJ= MaxTRESPJ= MinPrioThresh=\n"
+	}
+	reservations := func(text string, odd func(error)) (names []string, err error) {
+		all, err := parseReservations(strings.NewReader(text), odd)
+		for _, r := range all {
+			names = append(names, r.Name+" "+r.Nodes+" "+r.State)
+		}
+		return names, err
+	}
+	nodes := func(text string, odd func(error)) (names []string, err error) {
+		all, err := parseNodes(strings.NewReader(text), odd)
+		for _, n := range all {
+			names = append(names, n.Name+" "+n.State)
+		}
+		return names, err
+	}
+	partitions := func(text string, odd func(error)) (names []string, err error) {
+		all, err := parsePartitions(strings.NewReader(text), odd)
+		for _, p := range all {
+			names = append(names, p.Name+" "+p.State)
+		}
+		return names, err
+	}
+	usages := func(text string, odd func(error)) (names []string, err error) {
+		all, err := parseUsages(strings.NewReader(text), odd)
+		for _, a := range all.Associations {
+			names = append(names, fmt.Sprint(a.Account, " ", a.Jobs))
+		}
+		return names, err
+	}
+	goodNode := strings.Replace(node("fast", "(null)"), "cpu2", "cpu1", 1)
+	goodPartition := strings.Replace(partition("ALL"), "cpu2", "cpu", 1)
+	for _, row := range []struct {
+		what, text string
+		read       func(string, func(error)) ([]string, error)
+		want       []string
+		warning    string // "": the record is read as it is
+	}{
+		{"a blank in a name", reservation("a b", ""), reservations, []string{"a b cpu1 ACTIVE"}, ""},
+		{"another key in a name", reservation("a x=1", ""), reservations, []string{"a x=1 cpu1 ACTIVE"}, ""},
+		{"a line break in a name", reservation("a\nb", "") + reservation("c", ""), reservations, []string{"c cpu1 ACTIVE"}, "ReservationName=a: "},
+		{"a line break in the only name", reservation("a\nb", ""), reservations, nil, "ReservationName=a: "},
+		{"keys in a name", reservation("a Nodes=ALL Flags=MAINT", "") + reservation("c", ""), reservations, []string{"c cpu1 ACTIVE"}, "ReservationName=a: "},
+		{"times in a name", reservation("a StartTime=x EndTime=y", ""), reservations, nil, "ReservationName=a: "},
+		{"the end of a record in a name", reservation("a Comment=", ""), reservations, nil, "ReservationName=a: "},
+		{"a record in a name", reservation("a\nReservationName=", "") + reservation("c", ""), reservations, []string{"c cpu1 ACTIVE"}, "ReservationName=a: "},
+		{"controls in a name", reservation("a\x1b[2J\u202e", "") + reservation("c\nb", ""), reservations, []string{"a\x1b[2J\u202e cpu1 ACTIVE"}, "ReservationName=c: "},
+		{"a comment", reservation("a", "x\ny State=INACTIVE\nz"), reservations, []string{"a cpu1 ACTIVE"}, ""},
+		{"a line break in features", goodNode + node("a\nb", "(null)"), nodes, []string{"cpu1 IDLE"}, "NodeName=cpu2: "},
+		{"keys in features", goodNode + node("a State=DOWN", "(null)"), nodes, []string{"cpu1 IDLE"}, "NodeName=cpu2: "},
+		{"keys in a reason", goodNode + node("a", "x State=DOWN\nCPUTot=1"), nodes, []string{"cpu1 IDLE", "cpu2 IDLE"}, ""},
+		{"keys in accounts of a partition", goodPartition + partition("a State=DOWN"), partitions, []string{"cpu UP"}, "PartitionName=cpu2: "},
+		{"a line break in accounts", goodPartition + partition("a\nb"), partitions, []string{"cpu UP"}, "PartitionName=cpu2: "},
+		{"keys in an account", account("a") + account("b GrpJobs=9(7)"), usages, []string{"a 1"}, `GrpJobs="9(1)"`},
+		{"a line break in an account", account("a") + account("b\nc"), usages, []string{"a 1"}, `Account="b"`},
+	} {
+		var doubts Doubts
+		names, err := row.read(row.text, doubts.Add)
+		if err != nil || !reflect.DeepEqual(names, row.want) {
+			t.Errorf("%s: %q, %v; want %q", row.what, names, err, row.want)
+		}
+		warnings := doubts.Warnings()
+		if (len(warnings) > 0) != (row.warning != "") || len(warnings) > 1 || len(warnings) == 1 && !strings.Contains(warnings[0], row.warning) {
+			t.Errorf("%s: warnings %q; want one with %q", row.what, warnings, row.warning)
+		}
+		if strings.ContainsAny(strings.Join(warnings, ""), "\n\x1b\u202e") {
+			t.Errorf("%s: %q", row.what, warnings)
+		}
+	}
+}
+
+// A bar in the name of an account moves the columns: the row is not believed.
+func TestBarsForgeNoRow(t *testing.T) {
+	var doubts Doubts
+	var got []string
+	form := layout{"sacctmgr show user", "|", doubts.Add}
+	err := rows(strings.NewReader("alice|csi|\nbob|a|b|\ncarol|x|\n"), form, userColumns, collect(&got))
+	if warnings := doubts.Warnings(); err != nil || !reflect.DeepEqual(got, []string{"csi", "x"}) || len(warnings) != 1 || !strings.Contains(warnings[0], `"bob"`) {
+		t.Errorf("%q, %v, %q", got, err, warnings)
+	}
+}
+
+// All readers know the words that stand for a number which is not known or has no bound.
+func TestNoNumbers(t *testing.T) {
+	for _, word := range []string{"-nan", "nan", "N/A", "n/a", "INVALID", "UNLIMITED", "Unlimited", "NONE", "None", "inf", "INFINITE", "Unknown", "(null)"} {
+		if !noNumber(word) || !noNumber("") {
+			t.Errorf("%q is taken for a number", word)
+		}
+		if limit, ok := parseCount(word); !ok || limit.Set {
+			t.Errorf("%s: count %+v, %v", word, limit, ok)
+		}
+		if wall, ok := parseWall(word); !ok || wall.Set {
+			t.Errorf("%s: wall %+v, %v", word, wall, ok)
+		}
+		if list, ok := parseTRES("cpu=2,mem=" + word); !ok || !reflect.DeepEqual(list, TRES{"cpu": 2}) {
+			t.Errorf("%s: TRES %v, %v", word, list, ok)
+		}
+		if list, ok := parseMost("mem=" + word + ",gres/gpuutil=7"); !ok || !reflect.DeepEqual(list, TRES{"gres/gpuutil": 7}) {
+			t.Errorf("%s: most %v, %v", word, list, ok)
+		}
+		if d, ok := parseCPUTime(word); !ok || d != 0 {
+			t.Errorf("%s: CPU time %v, %v", word, d, ok)
+		}
+		if at, err := ParseTime(word); err != nil || at != 0 {
+			t.Errorf("%s: time %v, %v", word, at, err)
+		}
+		if exit, ok := parseExit(word); !ok || exit != (Exit{}) {
+			t.Errorf("%s: exit %v, %v", word, exit, ok)
+		}
+		if w := (Config{"PriorityWeightAge": word}).Weight("Age"); w != 0 {
+			t.Errorf("%s: weight %v", word, w)
+		}
+		if d := (Config{"PriorityDecayHalfLife": word + " sec"}).Duration("PriorityDecayHalfLife"); d != 0 {
+			t.Errorf("%s: duration %v", word, d)
+		}
+		if err := eachFactor("cpu="+word, func(name string, v float64) { t.Errorf("%s: %s %v", word, name, v) }); !err {
+			t.Errorf("%s: no factor", word)
+		}
+		p := counter{scan: newRecordScanner("scontrol", strings.NewReader(""))}
+		if n := p.used("GrpWall", "N("+word+")"); n != 0 || p.err != nil {
+			t.Errorf("%s: usage %v, %v", word, n, p.err)
+		}
+		partitions, err := ParsePartitions(strings.NewReader("PartitionName=p MaxTime=" + word + " MinNodes=" + word + " MaxNodes=" + word + "\n"))
+		if err != nil || partitions[0].MaxTime != Unlimited || partitions[0].MinNodes != 0 || partitions[0].MaxNodes.Set {
+			t.Errorf("%s: %+v, %v", word, partitions, err)
+		}
+		jobs, err := ParseJobDetails(strings.NewReader(strings.Replace(strings.Replace(record(5, "x", "y", "z"), "CPU_IDs=0", "CPU_IDs="+word, 1), "Mem=500", "Mem="+word, 1)))
+		if err != nil || !reflect.DeepEqual(jobs[0].Placements, []Placement{{5, "cpu1", 0, 0, 0}}) {
+			t.Errorf("%s: %+v, %v", word, jobs, err)
+		}
+	}
+}
+
 // Of a listing that has to be whole, one record that cannot be believed is an error.
 func TestDoubtfulRecordOfAWholeListing(t *testing.T) {
 	c := &Client{Run: scontrol{5: record(5, "x UserId=root(0)", "(null)", "")}}

@@ -162,6 +162,7 @@ func ParseJobDetails(r io.Reader) ([]JobDetail, error) { return parseJobDetails(
 
 func parseJobDetails(r io.Reader, odd func(error)) ([]JobDetail, error) {
 	s := newRecords("job", "JobId", r, odd)
+	s.empty = true
 	return readAll(s, func(j *JobDetail) {
 		var seen uint
 		var here *Placement
@@ -194,6 +195,9 @@ func parseJobDetails(r io.Reader, odd func(error)) ([]JobDetail, error) {
 
 // place sets what a job has of a group of nodes.
 func (s *records) place(p *Placement, key, value []byte) {
+	if noNumber(string(value)) {
+		return
+	}
 	switch string(key) {
 	case "CPU_IDs":
 		n, ok := countIDs(string(value))

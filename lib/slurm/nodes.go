@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -104,8 +103,10 @@ func parseNodes(r io.Reader, odd func(error)) ([]Node, error) {
 				return false
 			case "Comment", "Extra":
 				return false
+			default:
+				return true
 			}
-			return s.bad == nil
+			return s.once(key)
 		})
 		if n.SpecCPUs = min(spec, n.CPUs); effective >= 0 {
 			n.SpecCPUs = max(0, n.CPUs-effective)
@@ -125,52 +126,14 @@ func nodeReason(rest []byte) string {
 
 var reasonBy = regexp.MustCompile(` \[[^\]@ ]+@[^\] ]+\]`)
 
-// nodeState replaces the marks after a state by the words that newer versions print.
-func nodeState(s string) (string, bool) {
-	var words []string
-	add := func(word string) {
-		if word != "" && !slices.Contains(words, word) {
-			words = append(words, word)
-		}
-	}
-	for word := range strings.SplitSeq(strings.ToUpper(s), "+") {
-		bare := strings.TrimRight(word, "*~#!%$@^-")
-		add(bare)
-		for _, mark := range word[len(bare):] {
-			add(map[rune]string{
-				'*': "NOT_RESPONDING", '~': "POWERED_DOWN", '#': "POWERING_UP", '!': "POWER_DOWN", '%': "POWERING_DOWN",
-				'$': "MAINTENANCE", '@': "REBOOT_REQUESTED", '^': "REBOOT_ISSUED", '-': "PLANNED",
-			}[mark])
-		}
-	}
-	return strings.Join(words, "+"), true
-}
-
-// Is reports whether the node is in one of these states.
-func (n *Node) Is(states ...string) bool {
-	for word := range strings.SplitSeq(n.State, "+") {
-		if slices.Contains(states, word) {
-			return true
-		}
-	}
-	return false
-}
-
-// Usable reports whether a job can count on the node, now or later, without a repair. A node
-// that is powered down, rebooting, briefly not responding or reserved becomes available by
-// itself. Nodes in an unknown state are usable.
-func (n *Node) Usable() bool {
-	return !n.Is("DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "FUTURE", "FUTR",
-		"UNKNOWN", "INVAL", "INVALID", "INVALID_REG")
-}
-
-// Startable reports whether the scheduler places jobs on the node now: it is usable and not
-// about to power down or reboot. A maintenance reservation is not considered here; see
-// Reservation.
-func (n *Node) Startable() bool {
-	return n.Usable() && !n.Is("NOT_RESPONDING", "POWERING_DOWN", "BLOCKED", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED")
-}
-
 // JobCPUs and JobMemMB return the CPUs and MiB of memory that jobs can use; 0: unknown.
 func (n *Node) JobCPUs() int64  { return n.CPUs - n.SpecCPUs }
 func (n *Node) JobMemMB() int64 { return max(0, n.MemMB-n.SpecMemMB) }
+
+// CoreCPUs returns the CPUs of a core, at least 1: its threads, if those are CPUs.
+func (n *Node) CoreCPUs() int64 {
+	if cores := n.Sockets * n.CoresPerSocket; n.ThreadsPerCore > 1 && n.CPUs >= cores*n.ThreadsPerCore {
+		return n.ThreadsPerCore
+	}
+	return 1
+}

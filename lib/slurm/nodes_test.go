@@ -100,21 +100,37 @@ func TestParseNodesForms(t *testing.T) {
 	}
 }
 
-// TestNodeStates checks how every state is classified. A node that becomes available by itself
-// is usable, even if nothing starts there now.
+// TestNodeStates has the states as 20.11 prints them, with marks, and as later versions do, with words. A node that becomes available by
+// itself is usable, even if nothing starts there now.
 func TestNodeStates(t *testing.T) {
-	for state, want := range map[string]struct{ usable, startable bool }{
-		"IDLE": {true, true}, "MIXED": {true, true}, "ALLOCATED+COMPLETING": {true, true}, "IDLE+CLOUD+POWERED_DOWN": {true, true}, "RESERVED": {true, true}, "": {true, true},
-		"IDLE~+CLOUD": {true, true}, "IDLE+PLANNED+DYNAMIC_NORM": {true, true}, "MIXED+PLANNED": {true, true}, "MIXED+MAINTENANCE+RESERVED": {true, true}, "IDLE#": {true, true},
-		"IDLE*": {true, false}, "IDLE+NOT_RESPONDING": {true, false}, "IDLE+REBOOT_REQUESTED": {true, false}, "IDLE@": {true, false}, "IDLE^": {true, false},
-		"MIXED+POWERING_DOWN": {true, false}, "IDLE%": {true, false}, "IDLE+BLOCKED": {true, false}, "SOMETHING_NEW": {true, true},
-		"IDLE+INVALID_REG": {false, false}, "DOWN*+DRAIN": {false, false}, "DOWN*+CLOUD": {false, false}, "IDLE+DRAIN": {false, false}, "DOWN": {false, false}, "DOWN*": {false, false},
-		"DOWN+NOT_RESPONDING": {false, false}, "MIXED+DRAIN": {false, false}, "FUTURE": {false, false}, "IDLE+FAIL": {false, false}, "IDLE*+DRAIN": {false, false}, "idle*": {true, false},
+	type answer struct{ usable, startable bool }
+	for _, row := range []struct {
+		states string
+		want   answer
+	}{
+		{"IDLE MIXED ALLOCATED ALLOC ALLOCATED+COMPLETING MIXED+COMPLETING COMPLETING IDLE+CLOUD IDLE+DYNAMIC_NORM", answer{true, true}},
+		{"IDLE+PLANNED IDLE- PLANNED MIXED+PLANNED MIXED- ALLOCATED- IDLE+PLANNED+DYNAMIC_NORM", answer{true, true}},
+		{"RESERVED IDLE+RESERVED MAINT MAINT$ IDLE$ IDLE+MAINTENANCE MIXED+MAINTENANCE+RESERVED ALLOCATED$", answer{true, true}},
+		{"IDLE~ IDLE~+CLOUD IDLE+POWER IDLE+CLOUD+POWERED_DOWN IDLE# IDLE+POWERING_UP ALLOCATED# MIXED+CLOUD+POWERING_UP", answer{true, true}},
+		{"SOMETHING_NEW IDLE+SOMETHING_NEW", answer{true, true}},
+
+		{"IDLE* idle* MIXED* IDLE+NOT_RESPONDING MAINT*", answer{true, false}},
+		{"IDLE! IDLE+POWER_DOWN MIXED! IDLE% IDLE+POWERING_DOWN POWERING_DOWN% MIXED+POWERING_DOWN IDLE+CLOUD+POWERING_DOWN", answer{true, false}},
+		{"IDLE+BLOCKED MIXED+BLOCKED", answer{true, false}},
+		{"REBOOT REBOOT^ REBOOT@ REBOOT* IDLE@ IDLE^ MIXED@ ALLOCATED@ ALLOCATED^ IDLE+REBOOT_REQUESTED ALLOCATED+REBOOT_REQUESTED IDLE+REBOOT_ISSUED", answer{true, false}},
+		{"DOWN^ DOWN@ DOWN+REBOOT_ISSUED DOWN+REBOOT_ISSUED+NOT_RESPONDING DOWN^*", answer{true, false}},
+		{"REBOOT^+DRAIN IDLE@+DRAIN MIXED@+DRAIN IDLE+DRAIN+REBOOT_REQUESTED MIXED+DRAIN+REBOOT_REQUESTED DOWN+DRAIN+REBOOT_ISSUED DRAINED@ DRAINED^ DRAINING@", answer{true, false}},
+
+		{"DOWN DOWN* DOWN+NOT_RESPONDING DOWN*+CLOUD DOWN~ DOWN+CLOUD+POWERED_DOWN DOWN# DOWN$ DOWN+MAINTENANCE", answer{false, false}},
+		{"DRAIN DRAINED DRAINING DRAINED* DRAINING$ IDLE+DRAIN MIXED+DRAIN IDLE*+DRAIN DOWN*+DRAIN ALLOCATED+DRAIN MAINT+DRAIN IDLE+DRAIN+POWERED_DOWN", answer{false, false}},
+		{"FAIL FAILING FAIL* IDLE+FAIL ERROR FUTURE FUTR UNKNOWN INVAL INVALID IDLE+INVALID_REG FUTURE+REBOOT_REQUESTED IDLE+FAIL+REBOOT_REQUESTED", answer{false, false}},
 	} {
-		word, _ := nodeState(state)
-		n := Node{State: word}
-		if n.Usable() != want.usable || n.Startable() != want.startable {
-			t.Errorf("%q (%s): usable %v, startable %v; want %v", state, word, n.Usable(), n.Startable(), want)
+		for _, state := range strings.Fields(row.states) {
+			words, _ := nodeState(state)
+			n := Node{State: words}
+			if got := (answer{n.Usable(), n.Startable()}); got != row.want {
+				t.Errorf("%s (%s): %+v; want %+v", state, words, got, row.want)
+			}
 		}
 	}
 }

@@ -101,7 +101,7 @@ func parsePartitions(r io.Reader, odd func(error)) ([]Partition, error) {
 			case "Alternate":
 				p.Alternate = s.word(value)
 			case "MaxTime":
-				if !none(string(value)) {
+				if !noNumber(string(value)) {
 					p.MaxTime = s.limit(key, value)
 				}
 			case "DefaultTime":
@@ -155,8 +155,10 @@ func parsePartitions(r io.Reader, odd func(error)) ([]Partition, error) {
 				p.TRES = s.counts(key, value)
 			case "TRESBillingWeights":
 				p.BillingWeights = s.counts(key, value)
+			default:
+				return true
 			}
-			return s.bad == nil
+			return s.once(key)
 		})
 		s.check(p.Name != "" && !strings.Contains(p.Name, ","), []byte("PartitionName"), []byte(p.Name), "the name of a partition")
 	})

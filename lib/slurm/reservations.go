@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"time"
@@ -34,12 +35,14 @@ func ParseReservations(r io.Reader) ([]Reservation, error) { return parseReserva
 
 func parseReservations(r io.Reader, odd func(error)) ([]Reservation, error) {
 	s := newRecords("reservation", "ReservationName", r, odd)
+	s.empty = true
 	return readAll(s, func(v *Reservation) {
 		var known struct{ start, end bool }
 		s.fields(func(key, value []byte) bool {
 			switch string(key) {
 			case "ReservationName":
-				v.Name = string(value)
+				name, _, _ := bytes.Cut(s.record[len(s.first):], []byte(" StartTime=")) // it may have blanks
+				v.Name = string(bytes.TrimSpace(name))
 			case "State":
 				v.State = s.text(value)
 			case "PartitionName":
@@ -72,8 +75,10 @@ func parseReservations(r io.Reader, odd func(error)) ([]Reservation, error) {
 				v.MaxStartDelay = s.limit(key, value)
 			case "Comment":
 				return false
+			default:
+				return true
 			}
-			return s.bad == nil
+			return s.once(key)
 		})
 		s.check(v.Name != "", []byte("ReservationName"), nil, "the name of a reservation")
 		complete := known.start && known.end && v.State != ""
@@ -100,6 +105,7 @@ func ParseLicenses(r io.Reader) ([]License, error) { return parseLicenses(r, nil
 
 func parseLicenses(r io.Reader, odd func(error)) ([]License, error) {
 	s := newRecords("licenses", "LicenseName", r, odd)
+	s.empty = true
 	return readAll(s, func(l *License) {
 		s.fields(func(key, value []byte) bool {
 			switch string(key) {
@@ -115,8 +121,10 @@ func parseLicenses(r io.Reader, odd func(error)) ([]License, error) {
 				l.Reserved = s.number(key, value)
 			case "Remote":
 				l.Remote = yes(value)
+			default:
+				return true
 			}
-			return s.bad == nil
+			return s.once(key)
 		})
 		s.check(l.Name != "", []byte("LicenseName"), nil, "the name of a license")
 	})

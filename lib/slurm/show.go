@@ -5,27 +5,31 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // records splits the output of "scontrol show", one-line or multi-line, into records. Every
-// record starts with the key first at the beginning of a line; other lines belong to the record before them, once one
-// has had free text, which may contain newlines. scontrol prints free text between its keys, and marks no ends: a record in which a
-// key that counts comes twice is not believed.
+// record starts with the key first at the beginning of a line; other lines belong to the record before them. scontrol prints free
+// text between its keys, and marks no ends: a record in which a key that counts comes twice is not believed, nor is one that has
+// line breaks and none of the keys whose text may have them.
 type records struct {
 	*values
 	scan  *recordScanner
 	first []byte
-	said  bool // see texts
+	empty bool // the listing may be empty, and so without a record that is understood
 
 	line   []byte // first line of the next record, if ahead
 	ahead  bool
 	record []byte
-	at     int   // line number of the record
-	err    error // of the listing
-	bad    error // of the record
+	at     int      // line number of the record
+	err    error    // of the listing
+	bad    error    // of the record
+	seen   [][]byte // its keys that count
 	odd    func(error)
 }
 
@@ -35,7 +39,7 @@ func newRecords(what, first string, r io.Reader, odd func(error)) *records {
 
 // next reads the next record and reports whether there is one.
 func (s *records) next() bool {
-	s.record, s.bad = s.record[:0], nil
+	s.record, s.seen, s.bad = s.record[:0], s.seen[:0], nil
 	for s.err == nil {
 		if s.ahead {
 			s.record, s.at, s.ahead = append(s.record, s.line...), s.scan.line, false
@@ -53,10 +57,12 @@ func (s *records) next() bool {
 		case bytes.HasPrefix(line, s.first):
 			s.line, s.ahead = append(s.line[:0], line...), true
 			if len(s.record) > 0 {
-				s.texts()
 				return true
 			}
-		case len(s.record) > 0 && (line[0] <= ' ' || s.texts()):
+		case len(s.record) > 0:
+			if s.bad == nil && line[0] > ' ' && !s.texts() {
+				s.bad = s.scan.fail("%s: %q does not begin with %s", s.name(), clip(bytes.TrimSpace(line)), s.first)
+			}
 			if len(s.record)+len(line) > maxRecord {
 				s.err = s.scan.fail("longer than %d bytes", maxRecord)
 				break
@@ -71,12 +77,31 @@ func (s *records) next() bool {
 	return s.err == nil && len(s.record) > 0
 }
 
-// texts reports whether this record or one before it has a key with free text.
+// texts reports whether the record has a key with free text.
 func (s *records) texts() bool {
 	for _, key := range []string{"JobName=", "Reason=", "Comment=", "Extra="} {
-		s.said = s.said || bytes.Contains(s.record, []byte(key))
+		if bytes.Contains(s.record, []byte(key)) {
+			return true
+		}
 	}
-	return s.said
+	return false
+}
+
+// name names the record in messages, without what a terminal would act on.
+func (s *records) name() string {
+	rest := string(clip(s.record[len(s.first):]))
+	if end := strings.IndexFunc(rest, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }); end >= 0 {
+		rest = rest[:end]
+	}
+	return fmt.Sprintf("%s%.60s", s.first, rest)
+}
+
+// once notes a key that counts, and reports whether reading goes on: all is well, and the record has not had the key.
+func (s *records) once(key []byte) bool {
+	twice := slices.ContainsFunc(s.seen, func(k []byte) bool { return bytes.Equal(k, key) })
+	s.check(!twice, key, nil, "it once: a text looks like output of Slurm")
+	s.seen = append(s.seen, key)
+	return s.bad == nil
 }
 
 // fields calls each with the key and the value of each KEY=VALUE word of the record, in order,
@@ -103,8 +128,7 @@ func fields(record []byte, each func(key, value []byte) bool) {
 // check records an error if a value is not as expected.
 func (s *records) check(ok bool, key, value []byte, want string) {
 	if !ok && s.bad == nil {
-		name, _, _ := strings.Cut(strings.TrimPrefix(string(clip(s.record)), string(s.first)), " ")
-		s.bad = parseError(s.scan.command, s.at, "%s%.60s: %s=%q: expected %s", s.first, strings.TrimSpace(name), key, clip(value), want)
+		s.bad = parseError(s.scan.command, s.at, "%s: %s=%q: expected %s", s.name(), key, clip(value), want)
 	}
 }
 
@@ -166,7 +190,7 @@ func readAll[R any](s *records, read func(*R)) ([]R, error) {
 	switch {
 	case s.err != nil:
 		return nil, s.err
-	case len(all) == 0 && first != nil: // nothing is understood
+	case len(all) == 0 && first != nil && !s.empty: // nothing is understood
 		return nil, first
 	}
 	return all, nil

@@ -92,10 +92,10 @@ func eachFactor(list string, each func(string, float64)) bool {
 	}
 	for item := range strings.SplitSeq(list, ",") {
 		name, value, _ := strings.Cut(item, "=")
-		v, ok := parseFloat([]byte(value))
 		if name != "" && value != "" && noNumber(value) {
 			continue
 		}
+		v, ok := parseFloat([]byte(value))
 		if !ok || name == "" {
 			return false
 		}

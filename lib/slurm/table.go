@@ -148,7 +148,7 @@ func (c *columns) next() bool {
 	return err == nil
 }
 
-// cut splits a row into its cells; where the mark is a bar, the last one may contain more of them.
+// cut splits a row into its cells. A row with more of them has a text with the mark, and nobody knows which.
 func (c *columns) cut(record []byte) {
 	clear(c.cells)
 	for i := range len(c.cells) - 1 {
@@ -160,7 +160,7 @@ func (c *columns) cut(record []byte) {
 		}
 	}
 	c.cells[len(c.cells)-1] = record
-	if len(c.mark) > 1 && bytes.Contains(record, []byte(c.mark)) {
+	if bytes.Contains(record, []byte(c.mark)) {
 		c.bad = c.scan.fail("%q: more than %d columns", clip(c.cells[0]), len(c.cells))
 	}
 }
@@ -268,7 +268,10 @@ func parseFloat(b []byte) (float64, bool) {
 		return f, true
 	}
 	f, err := strconv.ParseFloat(string(b), 64)
-	return f, err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0, false
+	}
+	return f, true
 }
 
 // tens are the powers of ten that a float64 represents exactly.

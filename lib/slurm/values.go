@@ -19,11 +19,14 @@ func none(value string) bool {
 	return false
 }
 
-// noNumber reports whether a value is one of Slurm's words for a number that is not known. Versions before
-// 21.08 print -nan for a factor without weight.
+// noNumber reports whether a value is one of Slurm's words for a number that is not known, or has no bound. All readers of
+// numbers, limits and times ask it. Versions before 21.08 print -nan for a factor without weight.
 func noNumber(value string) bool {
-	switch value {
-	case "INVALID", "Unknown", "nan", "-nan", "NaN":
+	if value == "" || value[0] >= '0' && value[0] <= '9' {
+		return value == ""
+	}
+	switch strings.ToLower(value) {
+	case "invalid", "unknown", "nan", "-nan", "+nan", "inf", "-inf", "+inf", "infinity", "-infinity", "infinite", "unlimited", "none":
 		return true
 	}
 	return none(value)
@@ -94,7 +97,7 @@ func parseNumber(s string) (int64, bool) {
 // parseCount parses a limit of a count: a number, UNLIMITED or a word for an unset value.
 func parseCount(s string) (Limit[int64], bool) {
 	switch {
-	case noNumber(s), strings.EqualFold(s, "UNLIMITED"), s == "INFINITE", s == "-1":
+	case noNumber(s), s == "-1":
 		return Limit[int64]{}, true
 	}
 	n, ok := parseNumber(s)
@@ -104,7 +107,7 @@ func parseCount(s string) (Limit[int64], bool) {
 // parseWall parses a limit of a time.
 func parseWall(s string) (Limit[time.Duration], bool) {
 	d, ok := parseTimeLimit(s)
-	if none(s) || d == Unlimited {
+	if noNumber(s) || d == Unlimited {
 		return Limit[time.Duration]{}, ok
 	}
 	return AtMost(d), ok
@@ -150,11 +153,8 @@ func ParseDuration(s string) (time.Duration, error) {
 
 // parseTimeLimit is ParseDuration for Slurm's output: its words for an unset limit are 0.
 func parseTimeLimit(s string) (time.Duration, bool) {
-	if noNumber(s) || s == "Partition_Limit" {
-		return 0, true
-	}
 	d, err := ParseDuration(s)
-	return d, err == nil
+	return d, err == nil || noNumber(s) || s == "Partition_Limit"
 }
 
 // FormatDuration formats a time limit for sbatch, in seconds precision: 3:20:00, 2-12:00:00.
@@ -360,7 +360,7 @@ func (e Exit) Status() int {
 // parseExit parses CODE:SIGNAL, or the wait status that squeue printed before 23.02. Of a step that was lost with its
 // node there is no exit code: sacct prints nothing, and squeue, for its job, NO_VAL as a signed number.
 func parseExit(s string) (Exit, bool) {
-	if s == "" || s == "-2" {
+	if noNumber(s) || s == "-2" {
 		return Exit{}, true
 	}
 	code, signal, isPair := strings.Cut(s, ":")
@@ -448,8 +448,7 @@ func (v *values) word(b []byte) string {
 // stamp parses a local time such as 2026-11-20T17:50:56 and returns seconds since 1970; Slurm's
 // words for an unset time are 0.
 func (v *values) stamp(b []byte) (int64, bool) {
-	switch string(b) {
-	case "", "N/A", "Unknown", "None", "NONE", "(null)", "InvalidDate", "Invalid":
+	if noNumber(string(b)) || string(b) == "InvalidDate" {
 		return 0, true
 	}
 	if len(b) != len(timeLayout) {

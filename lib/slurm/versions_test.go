@@ -93,7 +93,7 @@ func TestVersions(t *testing.T) {
 				if err != nil || len(nodes) != 5 {
 					t.Fatalf("%s: %+v, %v", name, nodes, err)
 				}
-				if n := nodes[2]; n.Name != "gpu1" || n.JobCPUs() != 8 || n.CPUsTaken != 2 || n.MemMB != 16000 || n.MemMBTaken != 1000 || n.GPUs != 4 || n.GPUsTaken != 2 || !n.Is("MIXED") ||
+				if n := nodes[2]; n.Name != "gpu1" || n.JobCPUs() != 8 || n.CPUsTaken != 2 || n.MemMB != 16000 || n.MemMBTaken != 1000 || n.GPUs != 4 || n.GPUsTaken != 2 || n.State != "MIXED" ||
 					n.Features != "GPU4,GPUM40G,a100" || !n.Partitions.Has("gpu_spot") || n.TRESTaken.GPUs() != 2 || n.CoresPerSocket != 8 {
 					t.Errorf("%s: %+v", name, n)
 				}

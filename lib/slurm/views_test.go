@@ -195,7 +195,7 @@ func TestSprio(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"1|gpu|alice|x|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||\n", "1|gpu|alice|5|0|0|0|0|0|0|0|0|0|0|0|0|0|\n", "hello\n",
-		"1|gpu|alice|5|0|0|0|0|0|0|0|0|0|0|0|0|0|0|cpu|cpu=1|\n", "1|gpu|alice|inf|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||\n",
+		"1|gpu|alice|5|0|0|0|0|0|0|0|0|0|0|0|0|0|0|cpu|cpu=1|\n", "1|gpu|alice|1e999|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||\n",
 	} {
 		if rows, err := parseSprio(strings.NewReader(strings.ReplaceAll(bad, "|", mark))); err == nil {
 			t.Errorf("%q: %+v; want an error", bad, rows)

@@ -39,8 +39,14 @@ func TestRelease(t *testing.T) {
 	git("init", "-q")
 	git("add", "-A")
 	git("commit", "-qm", "x")
-	release := func() (string, error) {
-		cmd := exec.Command("make", "-s", "-C", source, "release", "OUT="+out, "TOOLDIR="+filepath.Join(harness.Root(), "bin/dev"))
+	tools := t.TempDir()
+	checker := filepath.Join(tools, "govulncheck")
+	executable.Write(t, checker, "#!/bin/sh\nexit 0\n")
+	if err := os.Symlink(filepath.Join(harness.Root(), "bin/dev/nfpm"), filepath.Join(tools, "nfpm")); err != nil {
+		t.Fatal(err)
+	}
+	release := func(with ...string) (string, error) {
+		cmd := exec.Command("make", append([]string{"-s", "-C", source, "release", "OUT=" + out, "TOOLDIR=" + tools}, with...)...)
 		for _, v := range os.Environ() {
 			if !strings.HasPrefix(v, "MAKE") {
 				cmd.Env = append(cmd.Env, v)
@@ -77,7 +83,8 @@ func TestRelease(t *testing.T) {
 	// What has failed, and what was changed meanwhile, was not tested.
 	tested := func(version, command string) {
 		dir := t.TempDir()
-		executable.Write(t, filepath.Join(dir, "sbatch"), "#!/bin/sh\necho slurm-wlm "+version+".4\n")
+		executable.Write(t, filepath.Join(dir, "sbatch"), "#!/bin/sh\nexit 1\n") // as without a cluster
+		executable.Write(t, filepath.Join(dir, "slurmctld"), "#!/bin/sh\necho slurm-wlm "+version+".4\n")
 		cmd := exec.Command("lib/packaging/tested", "env", "PATH="+dir+":"+os.Getenv("PATH"), "--", "sh", "-c", command)
 		cmd.Dir = source
 		_ = cmd.Run()
@@ -91,7 +98,12 @@ func TestRelease(t *testing.T) {
 	}
 	refused("tested with Slurm 26.05, and this commit was not: make test-debian RELEASE=sid\n")
 	tested("26.05", "true")
-	if said, err := release(); err != nil || !strings.Contains(said, "is release 7.8.9\n") {
+	vulnerabilities := "release: there are known vulnerabilities, or their database cannot be reached: VULNERABILITIES=accepted releases nevertheless\n"
+	executable.Write(t, checker, "#!/bin/sh\necho fetching vulnerabilities: no such host >&2\nexit 1\n")
+	refused(vulnerabilities)
+	executable.Write(t, checker, "#!/bin/sh\n[ \"$*\" = ./... ] || exit 1\necho Vulnerability 1: GO-1\nexit 3\n")
+	refused(vulnerabilities)
+	if said, err := release("VULNERABILITIES=accepted"); err != nil || !strings.Contains(said, "is release 7.8.9\n") {
 		t.Errorf("%v\n%s", err, said)
 	}
 	only(t, out+"/ponos-7.8.9-linux-amd64.tar.gz")

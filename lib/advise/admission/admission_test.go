@@ -87,6 +87,12 @@ func TestCheck(t *testing.T) {
 			j.MemMB, p.DefMemPerCPU, p.MaxMemPerNode = 0, slurm.AtMost(int64(3000)), slurm.AtMost(int64(4000))
 		}, "no memory partition p"},
 		{"CPUs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxTRESPerJob = slurm.TRES{"cpu": 7} }, "no account_limit account lab waits"},
+		{"CPUs of whole cores", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.CPUsPerTask, c.Threads, c.Associations[0].MaxTRESPerJob = 3, map[string]int64{"p": 2}, slurm.TRES{"cpu": 6}
+		}, "no account_limit account lab waits"},
+		{"CPUs of whole cores within the limit", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.CPUsPerTask, c.Threads, c.Associations[0].MaxTRESPerJob = 3, map[string]int64{"p": 2}, slurm.TRES{"cpu": 8}
+		}, "yes"},
 		{"GPUs of whole nodes", func(c *Cluster, p *slurm.Partition, j *Job) {
 			j.Exclusive, j.GPUs, p.TRES = true, 0, slurm.TRES{"cpu": 64, "gres/gpu": 8, "gres/gpu:a100": 8}
 			c.Associations[0].MaxTRESPerJob = slurm.TRES{"gres/gpu": 3}

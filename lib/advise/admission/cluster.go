@@ -23,6 +23,8 @@ type Cluster struct {
 	// FirstCPUs are the CPUs of the first node of each partition. Slurm multiplies DefMemPerCPU by them
 	// for jobs that get whole nodes.
 	FirstCPUs map[string]int64
+	// Threads are the CPUs of one core, the most of any node of each partition. A job gets whole cores.
+	Threads map[string]int64
 
 	User           string
 	Groups         []string // Unix groups of the user
@@ -218,6 +220,15 @@ const ownQOS = "normal"
 // remembersMemory reports whether Slurm counts memory at all.
 func (c *Cluster) countsMemory() bool {
 	return !c.Known.Config || strings.Contains(strings.ToUpper(c.Config.Get("SelectTypeParameters")), "MEMORY")
+}
+
+// threads returns how many CPUs of a core a job may get together, at least 1.
+func (c *Cluster) threads(p *slurm.Partition) int64 {
+	by := strings.ToUpper(c.Config.Get("SelectTypeParameters"))
+	if c.Known.Config && !strings.Contains(by, "CORE") && !strings.Contains(by, "SOCKET") {
+		return 1
+	}
+	return max(1, c.Threads[p.Name])
 }
 
 // Need is what a job takes of each node, with the defaults of the partition.

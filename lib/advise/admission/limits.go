@@ -13,8 +13,10 @@ import (
 // tres is what a job takes in all, as limits count it: mem in MiB.
 func (k *checker) tres(nodes int64) map[string]float64 {
 	n := float64(nodes)
+	threads := k.c.threads(k.p)
 	t := map[string]float64{
-		"cpu": n * float64(k.need.CPUs), "mem": n * float64(k.need.AskedMemMB), withGPUs: n * float64(k.need.MemMB),
+		"cpu": n * float64(k.need.CPUs), ofCores: n * float64((k.need.CPUs+threads-1)/threads*threads),
+		"mem": n * float64(k.need.AskedMemMB), withGPUs: n * float64(k.need.MemMB),
 		"node": n, "gres/gpu": n * float64(k.need.GPUs),
 	}
 	for name, count := range k.j.GPUTypes {
@@ -28,6 +30,10 @@ func (k *checker) tres(nodes int64) map[string]float64 {
 	}
 	return t
 }
+
+// ofCores are the CPUs of the cores that the job gets, if its nodes are those with most threads. Slurm counts them once it
+// has chosen the nodes.
+const ofCores = "CPUs of cores"
 
 // withGPUs is the memory with that which comes with the GPUs, of which it is not known
 // whether limits count it.
@@ -64,6 +70,9 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 			k.waits(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
 		case counted && value > limit:
 			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
+		case name == "cpu" && has[ofCores] > limit:
+			k.waits(code, whose, "%s where a core has several threads, %s allows %s %s",
+				amount(name, has[ofCores]), whose, amount(name, limit), what)
 		case limit < 1<<40 && k.mayAdd(name, value):
 			k.unknown(code, whose, "whole nodes may have more %s than requested; %s allows %s %s",
 				resource(name), whose, amount(name, limit), what)

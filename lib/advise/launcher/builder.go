@@ -47,7 +47,7 @@ type attempt struct {
 	gpus       string
 }
 
-var notSeparable = Reason{"not_separable", "no option distinguishes its nodes from others of the partition that do not match"}
+var notSeparable = because("not_separable", "no option distinguishes its nodes from others of the partition that do not match")
 
 // build returns the best answer from the matching candidates, which are sorted best first, and
 // sets the verdict of those in it. Without an answer, each candidate has the reason.
@@ -82,7 +82,7 @@ func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer 
 			}
 		}
 		if began {
-			first.reasons = append(first.reasons, Reason{"nodes", "too few nodes can be requested at once"})
+			first.reasons = append(first.reasons, because("nodes", "too few nodes can be requested at once"))
 		} else {
 			first.reasons = append(first.reasons, notSeparable)
 		}
@@ -111,7 +111,7 @@ func (b *builder) complete(matching []*candidate) bool {
 			c.verdict, c.reasons = Spare, c.reasons[:before[i]]
 		case c.verdict == Yes && !slices.Contains(b.partitions, c.group.partition):
 			c.verdict = Spare
-			c.reasons = append(c.reasons, Reason{"nodes", "too few nodes of the partition can be requested at once"})
+			c.reasons = append(c.reasons, because("nodes", "too few nodes of the partition can be requested at once"))
 		}
 	}
 	return enough
@@ -185,7 +185,7 @@ func (b *builder) ways() []way {
 // no --constraint can select.
 func (b *builder) hasPlainSibling() bool {
 	return slices.ContainsFunc(b.first.group.partition.groups, func(g *group) bool {
-		return g.clause == "" && !b.bad.groups[g] && matchNode(&g.figures, b.a, nil) != gpu.No
+		return g.clause == "" && !b.bad.groups[g] && matchNode(&g.figures, b.a, unreported) != gpu.No
 	})
 }
 
@@ -343,24 +343,24 @@ func (b *builder) add(c *candidate) *Reason {
 	}
 	switch types, typed := b.typesOf(g); {
 	case c.choice.qos != b.first.choice.qos:
-		return &Reason{"other_qos", "it would need another QoS"}
+		return &Reason{Code: "other_qos", format: "it would need another QoS"}
 	case c.choice.account != b.first.choice.account:
-		return &Reason{"other_account", "it would need another account"}
+		return &Reason{Code: "other_account", format: "it would need another account"}
 	case b.way.nodelist:
-		return &Reason{"nodelist", "the node found is requested by name"}
+		return &Reason{Code: "nodelist", format: "the node found is requested by name"}
 	case b.l.cores(g, b.a) != b.l.cores(b.first.group, b.a):
-		return &Reason{"other_cores", "its memory would need another number of CPUs"}
+		return &Reason{Code: "other_cores", format: "its memory would need another number of CPUs"}
 	case b.way.typed && (!typed || !slices.Equal(types, b.types)):
-		return &Reason{"other_type", "its GPUs would have to be requested by another type"}
+		return &Reason{Code: "other_type", format: "its GPUs would have to be requested by another type"}
 	case b.ambiguous(g):
-		return &Reason{"other_type", "its GPUs would have to be requested by their type"}
+		return &Reason{Code: "other_type", format: "its GPUs would have to be requested by their type"}
 	case c.choice.maxDuration > 0 != (b.first.choice.maxDuration > 0):
-		return &Reason{"other_qos", "its time limit comes from elsewhere"}
+		return &Reason{Code: "other_qos", format: "its time limit comes from elsewhere"}
 	}
-	cannot := &Reason{"not_separable", "with it, nodes that do not match could get the job"}
+	cannot := &Reason{Code: "not_separable", format: "with it, nodes that do not match could get the job"}
 	if b.way.constraint {
 		if g.clause == "" {
-			return &Reason{"no_features", "it has no features to ask for"}
+			return &Reason{Code: "no_features", format: "it has no features to ask for"}
 		}
 		if !b.in[p] && (b.forbidden[p] || b.way.exclude) {
 			return cannot
@@ -433,7 +433,7 @@ func (b *builder) answer() *Answer {
 		if d.Code == "reservation" {
 			to = &answer.Notes
 		}
-		*to = append(*to, fmt.Sprintf("partition %s: %s", b.partitions[0].name, d.Text))
+		*to = append(*to, fmt.Sprintf("partition %s: %s", b.partitions[0].name, d.Text()))
 	}
 	// For the job in a partition that gives whole nodes, Slurm computes the memory of one, and keeps
 	// that when it checks the limits of the partitions behind.

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -45,27 +44,22 @@ const (
 	Spare Verdict = "spare"   // satisfies it, but is not in the answer
 )
 
-// candidates evaluates all candidates of a Slurm launcher and returns those that match, best
-// first. If all is not nil, it receives every candidate in the order of the file, with all
-// reasons against it. Otherwise evaluation of a candidate stops at the first reason, and no
-// reason is recorded.
-func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*candidate {
-	var matching []*candidate
+// candidates evaluates all candidates of a Slurm launcher. It returns those that match, best
+// first, and every one in the order of the file, with all reasons against it.
+func (l *Launcher) candidates(a *request.Alternative) (matching, all []*candidate) {
 	for _, p := range l.partitions {
 		count := map[*choice]int{} // matching nodes
 		start := len(matching)
 		refused := slices.Clone(p.refused)
 		if !holds(a.Where, "partition", p.name) {
-			refused = append(refused, Reason{"partition", "the request rules the partition out"})
+			refused = append(refused, because("partition", "the request rules the partition out"))
 		}
 		refused = append(refused, l.refusedBy(p, a)...)
 		if len(refused) > 0 || len(p.groups) == 0 {
-			if all != nil {
-				if len(p.groups) == 0 {
-					refused = append(refused, Reason{"no_nodes", "no nodes of it are known"})
-				}
-				*all = append(*all, &candidate{group: &group{partition: p}, choice: &choice{}, verdict: No, reasons: refused})
+			if len(p.groups) == 0 {
+				refused = append(refused, because("no_nodes", "no nodes of it are known"))
 			}
+			all = append(all, &candidate{group: &group{partition: p}, choice: &choice{}, verdict: No, reasons: refused})
 			continue
 		}
 		ways := make([]admitted, len(p.choices))
@@ -73,26 +67,21 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 			c := &p.choices[i]
 			ways[i].refused, ways[i].uncertain, ways[i].need = l.admits(p, c, a)
 		}
+		var reasons []Reason
+		why := func(code, format string, args ...any) { reasons = append(reasons, because(code, format, args...)) }
+		names := p.joinedChoices()
 		for _, g := range p.groups {
-			var reasons []Reason
-			var why report
-			if all != nil {
-				why = func(code, format string, args ...any) {
-					reasons = append(reasons, Reason{code, fmt.Sprintf(format, args...)})
-				}
-			}
+			reasons = nil
 			is := l.groupMatches(g, a, why)
 			if is == gpu.Unknown {
 				l.unknown++
 			}
 			if is == gpu.No || is == gpu.Unknown && !l.allowUnknown {
-				if all != nil {
-					c := p.explainGroup(g, a, ways, reasons)
-					if is == gpu.Unknown && len(c.reasons) == len(reasons) {
-						c.verdict = Maybe
-					}
-					*all = append(*all, c)
+				c := p.explainGroup(g, a, names, ways, reasons)
+				if is == gpu.Unknown && len(c.reasons) == len(reasons) {
+					c.verdict = Maybe
 				}
+				all = append(all, c)
 				continue
 			}
 			unknown := reasons
@@ -106,7 +95,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				}
 				uncertain := ways[i].uncertain
 				if g.reserved != "" {
-					uncertain = append(slices.Clone(uncertain), Reason{"reservation", g.reserved})
+					uncertain = append(slices.Clone(uncertain), because("reservation", "%s", g.reserved))
 				}
 				if ok {
 					reasons = append(reasons, uncertain...)
@@ -118,9 +107,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				if is == gpu.Unknown {
 					cand.class = classUnknown
 				}
-				if all != nil {
-					*all = append(*all, cand)
-				}
+				all = append(all, cand)
 				if ok {
 					matching = append(matching, cand)
 					count[c] += g.usable(a.Where)
@@ -134,16 +121,30 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 	for _, c := range matching {
 		c.verdict = Spare
 	}
-	return matching
+	return matching, all
 }
 
 // explainGroup returns one candidate, with all QoS and accounts joined, for a group that does
 // not match. If no QoS and account would admit the request either, the reasons of the last one
 // are added.
-func (p *partition) explainGroup(g *group, a *request.Alternative, ways []admitted, reasons []Reason) *candidate {
-	var qos, accounts []string
+func (p *partition) explainGroup(g *group, a *request.Alternative, names *choice, ways []admitted, reasons []Reason) *candidate {
 	var more []Reason
 	would := false
+	for i := range p.choices {
+		more = append(more[:0], ways[i].refused...)
+		would = p.choices[i].matches(g, a, func(code, format string, args ...any) {
+			more = append(more, because(code, format, args...))
+		}) && len(ways[i].refused) == 0 || would
+	}
+	if !would {
+		reasons = append(reasons, more...)
+	}
+	return &candidate{group: g, choice: names, verdict: No, reasons: reasons}
+}
+
+// joinedChoices returns the QoS and accounts of a partition as one choice, for its groups that match with none.
+func (p *partition) joinedChoices() *choice {
+	var qos, accounts []string
 	for i := range p.choices {
 		c := &p.choices[i]
 		if c.isQOS != "" && !slices.Contains(qos, c.isQOS) {
@@ -152,17 +153,9 @@ func (p *partition) explainGroup(g *group, a *request.Alternative, ways []admitt
 		if c.isAccount != "" && !slices.Contains(accounts, c.isAccount) {
 			accounts = append(accounts, c.isAccount)
 		}
-		more = append(more[:0], ways[i].refused...)
-		would = c.matches(g, a, func(code, format string, args ...any) {
-			more = append(more, Reason{code, fmt.Sprintf(format, args...)})
-		}) && len(ways[i].refused) == 0 || would
-	}
-	if !would {
-		reasons = append(reasons, more...)
 	}
 	joined, accountsJoined := strings.Join(qos, ","), strings.Join(accounts, ",")
-	names := &choice{qos: joined, isQOS: joined, account: accountsJoined, isAccount: accountsJoined}
-	return &candidate{group: g, choice: names, verdict: No, reasons: reasons}
+	return &choice{qos: joined, isQOS: joined, account: accountsJoined, isAccount: accountsJoined}
 }
 
 // enough removes the candidates from matching[start:], those of one partition, whose choice has
@@ -171,7 +164,7 @@ func enough(matching []*candidate, start int, count map[*choice]int, a *request.
 	kept := matching[:start]
 	for _, c := range matching[start:] {
 		if n := count[c.choice]; n < max(1, a.Nodes) {
-			c.reasons = append(c.reasons, Reason{"nodes", fmt.Sprintf("%d nodes requested, %d of the partition match", a.Nodes, n)})
+			c.reasons = append(c.reasons, because("nodes", "%d nodes requested, %d of the partition match", a.Nodes, n))
 			continue
 		}
 		kept = append(kept, c)
@@ -196,7 +189,7 @@ func (g *group) usable(where []request.Condition) int {
 func (l *Launcher) refusedBy(p *partition, a *request.Alternative) []Reason {
 	var all []Reason
 	no := func(code, format string, args ...any) {
-		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
+		all = append(all, because(code, format, args...))
 	}
 	if nodes := max(1, a.Nodes); p.maxNodes > 0 && nodes > p.maxNodes {
 		no("nodes", "%d nodes requested, the partition allows %d", nodes, p.maxNodes)
@@ -209,7 +202,7 @@ func (l *Launcher) refusedBy(p *partition, a *request.Alternative) []Reason {
 		takes = p.slurm.DefaultTime
 	}
 	if l.misses(a, takes) {
-		no("deadline", "a job of %s cannot end by the deadline", unit.FormatDuration(takes))
+		no("deadline", "a job of %s cannot end by the deadline", length(takes))
 	}
 	if a.NotPreemptible && p.class&classPreemptible != 0 {
 		no("preemptible", "its jobs may be ended for others")
@@ -245,12 +238,12 @@ func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refu
 	for _, f := range l.admission.Check(job) {
 		switch {
 		case f.Verdict == admission.No:
-			refused = append(refused, Reason{f.Code, f.Text})
+			refused = append(refused, because(f.Code, "%s", f.Text))
 		case f.Code == "accounting": // noted for the whole cluster
 		case !l.allowUnknown && slices.Contains([]string{"account", "qos", "group"}, f.Code):
-			refused = append(refused, Reason{f.Code, f.Text})
+			refused = append(refused, because(f.Code, "%s", f.Text))
 		default:
-			uncertain = append(uncertain, Reason{f.Code, f.Text})
+			uncertain = append(uncertain, because(f.Code, "%s", f.Text))
 		}
 	}
 	return refused, uncertain, l.admission.Need(p.slurm, job)
@@ -265,21 +258,21 @@ func (l *Launcher) lacks(g *group, c *choice, a *request.Alternative, need admis
 		need.MemMB = max(need.MemMB, l.admission.WholeMemMB(p, l.job(g.partition, c, a), int64(g.cores)))
 	}
 	if p != nil && (a.Exclusive || p.Exclusive) && !p.MaxCPUsPerNode.Allows(int64(g.cores)) {
-		all = append(all, Reason{"cores", fmt.Sprintf("jobs get whole nodes of %d cores, the partition allows %d on a node",
-			g.cores, p.MaxCPUsPerNode.Max)})
+		all = append(all, because("cores", "jobs get whole nodes of %d cores, the partition allows %d on a node",
+			g.cores, p.MaxCPUsPerNode.Max))
 	}
 	if p != nil && (a.Exclusive || p.Exclusive) && slices.ContainsFunc(a.GRES, request.Amount.Sharing) {
-		all = append(all, Reason{"gres", "jobs get whole nodes, and Slurm never starts one of these with parts of a GPU"})
+		all = append(all, because("gres", "jobs get whole nodes, and Slurm never starts one of these with parts of a GPU"))
 	}
 	if p != nil && l.admission != nil && g.cores > 0 && (a.Exclusive || p.Exclusive) {
 		all = append(all, l.wholeNodes(g, c, a)...)
 	}
 	if g.cores > 0 && need.CPUs > int64(g.cores) && a.Cores*max(1, a.Tasks) <= g.cores {
-		all = append(all, Reason{"cores", fmt.Sprintf("%d cores are needed by the rules of the partition, %d there", need.CPUs, g.cores)})
+		all = append(all, because("cores", "%d cores are needed by the rules of the partition, %d there", need.CPUs, g.cores))
 	}
 	if memory := need.MemMB << 20; g.memory > 0 && memory > g.memory && a.Memory <= g.memory {
-		all = append(all, Reason{"memory", fmt.Sprintf("%s of memory is needed by the rules of the partition, %s there",
-			unit.ShortSize(memory), unit.ShortSize(g.memory))})
+		all = append(all, because("memory", "%s of memory is needed by the rules of the partition, %s there",
+			unit.ShortSize(memory), unit.ShortSize(g.memory)))
 	}
 	return all
 }
@@ -295,7 +288,7 @@ func (l *Launcher) wholeNodes(g *group, c *choice, a *request.Alternative) []Rea
 	var all []Reason
 	for _, f := range l.admission.Check(job) {
 		if f.Verdict == admission.No && (f.Code == "account_limit" || f.Code == "qos_limit") {
-			all = append(all, Reason{f.Code, "jobs get whole nodes: " + f.Text})
+			all = append(all, because(f.Code, "jobs get whole nodes: %s", f.Text))
 		}
 	}
 	return all
@@ -306,26 +299,24 @@ func (l *Launcher) wholeNodes(g *group, c *choice, a *request.Alternative) []Rea
 func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gpu.Answer {
 	is := matchNode(&g.figures, a, why)
 	byCPUs := !l.Entry.UseMemory && a.Memory > 0 // memory comes with CPUs
-	for _, f := range []struct {
-		bad          bool
-		code, format string
-		args         []any
-	}{
-		{g.nodes > 0 && g.down == g.nodes, "nodes_down", "all nodes (%d) are down or drained", []any{g.nodes}},
-		{!g.allowed(a.Where), "condition", "its features or hosts are not the requested ones", nil},
-		{!l.Entry.UseHosts && namesHosts(a.Where), "condition", "its hosts may not be named", nil},
-		{byCPUs && g.memPerCPU == 0, "mem_per_cpu", "memory is requested by CPUs here, and mem_per_cpu is not set", nil},
-		{byCPUs && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a)*max(1, a.Tasks) > g.cores,
-			"memory", "%d cores are needed for %s of memory, %d there",
-			[]any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
-	} {
-		if !f.bad {
-			continue
-		}
-		if is = gpu.No; why == nil {
-			return is
-		}
-		why(f.code, f.format, f.args...)
+	no := func(code, format string, args ...any) {
+		is = gpu.No
+		why(code, format, args...)
+	}
+	if g.nodes > 0 && g.down == g.nodes {
+		no("nodes_down", "all nodes (%d) are down or drained", g.nodes)
+	}
+	if !g.allowed(a.Where) {
+		no("condition", "its features or hosts are not the requested ones")
+	}
+	if !l.Entry.UseHosts && namesHosts(a.Where) {
+		no("condition", "its hosts may not be named")
+	}
+	switch {
+	case byCPUs && g.memPerCPU == 0:
+		no("mem_per_cpu", "memory is requested by CPUs here, and mem_per_cpu is not set")
+	case byCPUs && g.cores > 0 && l.cores(g, a)*max(1, a.Tasks) > g.cores:
+		no("memory", "%d cores are needed for %s of memory, %d there", l.cores(g, a), byteSize(a.Memory), g.cores)
 	}
 	return is
 }
@@ -387,18 +378,17 @@ func (g *group) denied(where []request.Condition) []string {
 func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
 	ok := true
 	no := func(code, format string, args ...any) {
-		if ok = false; why != nil {
-			why(code, format, args...)
-		}
+		ok = false
+		why(code, format, args...)
 	}
 	for _, r := range c.refused {
-		no(r.Code, "%s", r.Text)
+		no(r.Code, r.format, r.args...)
 	}
 	if wanted := a.GPUCount(); wanted < c.minGPU {
-		no("min_gpu", "%s requested, the QoS requires %d or more", countGPUs(wanted), c.minGPU)
+		no("min_gpu", "%s requested, the QoS requires %d or more", gpuCount(wanted), c.minGPU)
 	}
 	if limit := c.longest(g); limit > 0 && a.Duration > limit {
-		no("duration", "%s requested, %s allowed", unit.FormatDuration(a.Duration), unit.FormatDuration(limit))
+		no("duration", "%s requested, %s allowed", length(a.Duration), length(limit))
 	}
 	if !holds(a.Where, "qos", c.isQOS) {
 		no("qos", "the request rules the QoS out")

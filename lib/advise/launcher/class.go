@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,8 +164,9 @@ func (b *builder) otherClass(c *candidate) *Reason {
 	if c.class&^b.joined == b.first.class&^b.joined {
 		return nil
 	}
-	return &Reason{"lower_class", fmt.Sprintf("its class is %s, billed %s; that of the answer is %s, billed %s",
-		c.class, FormatBilled(c.billed), b.first.class, FormatBilled(b.first.billed))}
+	why := because("lower_class", "its class is %s, billed %s; that of the answer is %s, billed %s",
+		c.class, FormatBilled(c.billed), b.first.class, FormatBilled(b.first.billed))
+	return &why
 }
 
 // FormatBilled formats what is billed with at most two decimals.

@@ -58,7 +58,7 @@ func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 	for i, p := range l.partitions {
 		d := Described{Name: p.name, Preemptible: p.class == classPreemptible, Exclusive: p.exclusive}
 		if len(p.refused) > 0 {
-			d.Refused = p.refused[0].Text
+			d.Refused = p.refused[0].Text()
 		}
 		from := &s.Partitions[i]
 		d.MinNodes, d.MaxNodes = int(from.MinNodes), int(from.MaxNodes.Or(0))

@@ -101,7 +101,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		return nil, []Row{row}, nil
 	}
 	if err := s.ask(ctx, l); err != nil {
-		row.Reasons = []Reason{{"unreachable", fmt.Sprintf("Slurm could not be asked: %v", err)}}
+		row.Reasons = []Reason{because("unreachable", "Slurm could not be asked: %v", err)}
 		return nil, []Row{row}, l.unreachable(ctx, err)
 	}
 	if l.Entry.Kind == file.Local {
@@ -112,7 +112,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 			return nil, []Row{row}, nil
 		}
 		if unknown {
-			row.Reasons = []Reason{{"gpu_unknown", unknownGPU(l.machine.gpus, a.GPUs)}}
+			row.Reasons = []Reason{because("gpu_unknown", "%s", unknownOf{l.machine.gpus, a.GPUs})}
 			if row.Verdict = Maybe; !s.AllowUnknown {
 				return nil, []Row{row}, nil
 			}
@@ -123,10 +123,10 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		return l.local(a), []Row{row}, nil
 	}
 	l.setup(s)
-	var all []*candidate
-	answer := l.build(a, l.candidates(a, &all))
+	matching, all := l.candidates(a)
+	answer := l.build(a, matching)
 	if len(all) == 0 {
-		row.Reasons = []Reason{{"no_nodes", "it has no partitions"}}
+		row.Reasons = []Reason{because("no_nodes", "it has no partitions")}
 		return nil, []Row{row}, nil
 	}
 	rows := make([]Row, 0, len(all))
@@ -155,7 +155,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 
 func (r *Row) spare() {
 	r.Verdict = Spare
-	r.Reasons = append(r.Reasons, Reason{"later", "a launcher or alternative before it matches"})
+	r.Reasons = append(r.Reasons, because("later", "a launcher or alternative before it matches"))
 }
 
 // nodeList returns the hosts of a group as a hostlist or, if their names are unknown, their

@@ -34,7 +34,7 @@ func nearness(reasons []Reason) int {
 		case "gpu_unknown":
 			rank = 0
 		case "gpu_count":
-			if strings.HasSuffix(r.Text, "no GPU available") {
+			if strings.HasSuffix(r.Text(), "no GPU available") {
 				rank = 2
 			}
 		case "gpu_kind", "gpu_model", "condition", "gres", "license", "nodes_down":
@@ -57,7 +57,7 @@ func Folded(rows []Row) []*Fold {
 		row := &rows[i]
 		why := make([]string, len(row.Reasons))
 		for j, r := range row.Reasons {
-			why[j] = r.Text
+			why[j] = r.Text()
 		}
 		text := strings.Join(why, "; ")
 		class := ""

@@ -175,7 +175,7 @@ func newLauncher(e *file.Entry, catalogue *gpu.Catalogue) *Launcher {
 			p.class = classPreemptible
 		}
 		if from.Disabled {
-			p.refused = append(p.refused, Reason{"disabled", "the partition is disabled in the file"})
+			p.refused = append(p.refused, because("disabled", "the partition is disabled in the file"))
 		}
 		for j := range from.Nodes {
 			p.groups = append(p.groups, l.newGroup(p, &from.Nodes[j], from.Configuration))

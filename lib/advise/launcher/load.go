@@ -124,7 +124,7 @@ func (w World) snapshot(ctx context.Context, host, dir, name string) (*cluster.S
 	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
 	return cache.Get(ctx, w.clusterKey(host, dir, name, probe.Stamp(facts)), func(ctx context.Context) (*cluster.Snapshot, error) {
 		var doubts slurm.Doubts
-		client := &slurm.Client{Run: Runner(host, w.run()), Dir: dir, Cluster: name, Timeout: time.Minute, Odd: doubts.Add}
+		client := &slurm.Client{Run: Runner(host, w.run()), Dir: dir, Cluster: name, Odd: doubts.Add}
 		s, err := cluster.Asker{Slurm: client, Now: w.now}.Ask(ctx)
 		if err != nil {
 			return nil, err

@@ -2,65 +2,88 @@ package launcher
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
-// Reason is why a candidate does not match.
+// Reason is why a candidate does not match. Its text is made when it is asked for: of thousands of
+// candidates, few are printed.
 type Reason struct {
-	Code string `json:"code"` // such as gpu_memory; lfind(1) lists them
-	Text string `json:"text"`
+	Code   string // such as gpu_memory; lfind(1) lists them
+	format string
+	args   []any
 }
 
-// report is called for each reason. If it is nil, the first reason ends the evaluation and no
-// text is built.
+func because(code, format string, args ...any) Reason { return Reason{code, format, args} }
+
+// Text returns the reason in words.
+func (r Reason) Text() string { return fmt.Sprintf(r.format, r.args...) }
+
+// MarshalJSON writes {"code": ..., "text": ...}.
+func (r Reason) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Code string `json:"code"`
+		Text string `json:"text"`
+	}{r.Code, r.Text()})
+}
+
+// Arguments of reasons that are formatted with the text.
+type (
+	byteSize int64         // bytes
+	gpuCount int           // "2 GPUs"
+	gpuList  []gpuSet      // "2 x a100 40G"
+	length   time.Duration // of a job
+	anyOf    []string      // "a or b"
+)
+
+func (s byteSize) String() string { return unit.ShortSize(int64(s)) }
+func (n gpuCount) String() string { return countGPUs(int(n)) }
+func (l gpuList) String() string  { return describeGPUs(l) }
+func (w anyOf) String() string    { return strings.Join(w, " or ") }
+func (d length) String() string   { return unit.FormatDuration(time.Duration(d)) }
+
+// report is called for each reason.
 type report func(code, format string, args ...any)
+
+// unreported is for those who want the answer only.
+func unreported(string, string, ...any) {}
 
 // matchNode reports whether one node has the requested resources. It does not look at the
 // duration, on which the QoS decides. Unknown means that it depends on properties of GPUs that
 // are unknown.
 func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
 	is := matchGPUs(g, a, why)
-	if is == gpu.No && why == nil {
-		return is
-	}
 	cores := a.Cores * max(1, a.Tasks)
-	for _, f := range []struct {
-		bad          bool
-		code, format string
-		args         []any
-	}{
-		{g.cores > 0 && cores > g.cores, "cores", "%d cores requested, %d available", []any{cores, g.cores}},
-		{g.memory > 0 && a.Memory > g.memory,
-			"memory", "%s of memory requested, %s available", []any{unit.ShortSize(a.Memory), unit.ShortSize(g.memory)}},
-		{g.disk > 0 && a.Disk > g.disk,
-			"disk", "%s of local disk requested, %s available", []any{unit.ShortSize(a.Disk), unit.ShortSize(g.disk)}},
-		{g.disk == 0 && a.Disk > 0 && g.complete,
-			"disk", "%s of local disk requested, its size is not configured (TmpDisk)", []any{unit.ShortSize(a.Disk)}},
-	} {
-		if !f.bad {
-			continue
-		}
-		if is = gpu.No; why == nil {
-			return is
-		}
-		why(f.code, f.format, f.args...)
+	no := func(code, format string, args ...any) {
+		is = gpu.No
+		why(code, format, args...)
+	}
+	if g.cores > 0 && cores > g.cores {
+		no("cores", "%d cores requested, %d available", cores, g.cores)
+	}
+	if g.memory > 0 && a.Memory > g.memory {
+		no("memory", "%s of memory requested, %s available", byteSize(a.Memory), byteSize(g.memory))
+	}
+	switch {
+	case g.disk > 0 && a.Disk > g.disk:
+		no("disk", "%s of local disk requested, %s available", byteSize(a.Disk), byteSize(g.disk))
+	case g.disk == 0 && a.Disk > 0 && g.complete:
+		no("disk", "%s of local disk requested, its size is not configured (TmpDisk)", byteSize(a.Disk))
 	}
 	for _, x := range a.GRES {
 		if have, known := g.gresCount(x.Name); known && have < int64(x.Count) {
-			if is = gpu.No; why == nil {
-				return is
-			}
 			where := ""
 			if x.Sharing() {
 				where = " on one GPU"
 			}
-			why("gres", "%d of gres %s requested, %d available%s", x.Count, x.Name, have, where)
+			no("gres", "%d of gres %s requested, %d available%s", x.Count, x.Name, have, where)
 		}
 	}
 	return is
@@ -107,9 +130,7 @@ func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 		there = min(anyNumber, there+g.gpus[i].count)
 	}
 	if there < wanted {
-		if why != nil {
-			why("gpu_count", "%s requested, %s available", countGPUs(wanted), countGPUs(there))
-		}
+		why("gpu_count", "%s requested, %s available", gpuCount(wanted), gpuCount(there))
 		return gpu.No
 	}
 	is := gpu.Yes
@@ -125,9 +146,7 @@ func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 			}
 		}
 		if perhaps < a.GPUs[i].Count {
-			if why != nil {
-				explainGPU(g.gpus, &a.GPUs[i], perhaps, why)
-			}
+			explainGPU(g.gpus, &a.GPUs[i], perhaps, why)
 			return gpu.No
 		}
 		if surely < a.GPUs[i].Count {
@@ -139,21 +158,27 @@ func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 			is = gpu.Unknown
 		}
 		if is == gpu.Unknown && assign(g.gpus, a.GPUs, possible) == nil {
-			if why != nil {
-				why("gpu_memory", "its GPUs (%s) cannot serve all of %s at once",
-					describeGPUs(g.gpus), (request.Alternative{GPUs: a.GPUs}).String())
-			}
+			why("gpu_memory", "its GPUs (%s) cannot serve all of %s at once",
+				gpuList(g.gpus), request.Alternative{GPUs: a.GPUs})
 			return gpu.No
 		}
 	}
 	if !unified(g, a, why) {
 		return gpu.No
 	}
-	if is == gpu.Unknown && why != nil {
-		why("gpu_unknown", "%s", unknownGPU(g.gpus, a.GPUs))
+	if is == gpu.Unknown {
+		why("gpu_unknown", "%s", unknownOf{g.gpus, a.GPUs})
 	}
 	return is
 }
+
+// unknownOf formats unknownGPU.
+type unknownOf struct {
+	have []gpuSet
+	want []request.GPU
+}
+
+func (u unknownOf) String() string { return unknownGPU(u.have, u.want) }
 
 // unknownGPU describes which property of GPUs that may match is unknown.
 func unknownGPU(have []gpuSet, want []request.GPU) string {
@@ -195,10 +220,8 @@ func unified(g *figures, a *request.Alternative, why report) bool {
 			sum += w.Memory * int64(w.Count)
 		}
 		if sum > g.gpus[i].most {
-			if why != nil {
-				why("memory", "%s of memory requested with that of the GPU, %s available, which they share",
-					unit.ShortSize(sum), unit.ShortSize(g.gpus[i].most))
-			}
+			why("memory", "%s of memory requested with that of the GPU, %s available, which they share",
+				byteSize(sum), byteSize(g.gpus[i].most))
 			return false
 		}
 	}
@@ -389,7 +412,7 @@ func augment(have []gpuSet, want []request.GPU, fit fitting, flow [][]int, taken
 // explainGPU reports why too few of the GPUs satisfy a request.
 func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 	if fitting > 0 {
-		why("gpu_memory", "%s like %s requested, only %d of %s available", countGPUs(w.Count), oneGPU(w), fitting, describeGPUs(have))
+		why("gpu_memory", "%s like %s requested, only %d of %s available", gpuCount(w.Count), oneGPU(w), fitting, gpuList(have))
 		return
 	}
 	for i := range have {
@@ -403,23 +426,23 @@ func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 		case !kindFits(g, w):
 			why("gpu_kind", "%s requested, the GPU is of kind %s", w.Kind, g.kind)
 		case len(w.Models) > 0 && g.isOneOf(w.Models) == gpu.No:
-			why("gpu_model", "model %s requested, the GPU is %s", strings.Join(w.Models, " or "), name)
+			why("gpu_model", "model %s requested, the GPU is %s", anyOf(w.Models), name)
 		case len(w.NotModels) > 0 && g.isOneOf(w.NotModels) == gpu.Yes:
 			why("gpu_model", "the model %s is ruled out", name)
 		case w.Memory > 0 && g.hasAtLeast(w.Memory) == gpu.No && g.least == g.most:
-			why("gpu_memory", "%s of GPU memory requested, %s available", unit.ShortSize(w.Memory), unit.ShortSize(g.most))
+			why("gpu_memory", "%s of GPU memory requested, %s available", byteSize(w.Memory), byteSize(g.most))
 		case w.Memory > 0 && g.hasAtLeast(w.Memory) == gpu.No:
-			why("gpu_memory", "%s of GPU memory requested, a %s has at most %s", unit.ShortSize(w.Memory), name, unit.ShortSize(g.most))
+			why("gpu_memory", "%s of GPU memory requested, a %s has at most %s", byteSize(w.Memory), name, byteSize(g.most))
 		case w.MaxMemory > 0 && g.hasAtMost(w.MaxMemory) == gpu.No:
-			why("gpu_memory", "at most %s of GPU memory requested, %s available", unit.ShortSize(w.MaxMemory), unit.ShortSize(g.least))
+			why("gpu_memory", "at most %s of GPU memory requested, %s available", byteSize(w.MaxMemory), byteSize(g.least))
 		case (w.CC > 0 || w.MaxCC > 0) && g.hasCapability(w.CC, w.MaxCC) == gpu.No:
 			why("gpu_cc", "compute capability %s requested, %s", capabilities(w.CC, w.MaxCC), g.capability(name))
 		case w.Memory < g.floor && g.floor == g.minMemory:
 			why("gpu_min_memory", "%s of GPU memory requested, it accepts requests from %s on (min_memory)",
-				unit.ShortSize(w.Memory), unit.ShortSize(g.floor))
+				byteSize(w.Memory), byteSize(g.floor))
 		case w.Memory < g.floor:
 			why("gpu_min_memory", "%s of GPU memory requested, it accepts requests from %s on (min_mem_ratio %v of %s)",
-				unit.ShortSize(w.Memory), unit.ShortSize(g.floor), g.ratio, unit.ShortSize(g.most))
+				byteSize(w.Memory), byteSize(g.floor), g.ratio, byteSize(g.most))
 		}
 	}
 }

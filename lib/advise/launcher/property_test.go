@@ -233,7 +233,7 @@ func TestNothingIsMissed(t *testing.T) {
 		text, spec := randomFile(r, true), randomRequest(r)
 		l := load(t, text)[0]
 		a := parse(t, spec).Alternatives[0]
-		matching := l.candidates(&a, nil)
+		matching, _ := l.candidates(&a)
 		answer := (&Search{}).find(l, &a)
 		if (len(matching) > 0) != (answer != nil) && a.Nodes < 2 {
 			t.Fatalf("%s\nrequest %s\n%d candidates match; answer %v", text, spec, len(matching), answer)

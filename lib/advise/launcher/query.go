@@ -97,7 +97,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 		for _, f := range l.admission.Access(from) {
 			if f.Verdict == admission.No {
-				p.refused = append(p.refused, Reason{f.Code, f.Text})
+				p.refused = append(p.refused, because(f.Code, "%s", f.Text))
 			}
 		}
 		if !given[from.Name] {
@@ -111,7 +111,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 	}
 	for name, p := range described {
 		if known[name] == nil {
-			p.refused = append(p.refused, Reason{"partition_state", "Slurm has no such partition, or hides it"})
+			p.refused = append(p.refused, because("partition_state", "Slurm has no such partition, or hides it"))
 		}
 	}
 	reserved := s.Reserved()
@@ -271,7 +271,7 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Clus
 			text = fmt.Sprintf("the partition is for the accounts %s only, yours are %s",
 				strings.Join(p.AllowAccounts, ", "), strings.Join(mine, ", "))
 		}
-		return nil, []Reason{{"account", text}}
+		return nil, []Reason{because("account", "%s", text)}
 	}
 	slices.SortStableFunc(usable, func(a, b slurm.Association) int {
 		return rank(a.Account != s.DefaultAccount) - rank(b.Account != s.DefaultAccount)
@@ -286,7 +286,7 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Clus
 	}
 	if len(all) == 0 {
 		text := fmt.Sprintf("none of your QoS may use the partition, which is for %s", strings.Join(p.AllowQOS, ", "))
-		return nil, []Reason{{"qos", text}}
+		return nil, []Reason{because("qos", "%s", text)}
 	}
 	return all, nil
 }

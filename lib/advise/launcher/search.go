@@ -32,11 +32,11 @@ type Search struct {
 func (s *Search) skips(l *Launcher) *Reason {
 	switch {
 	case l.Entry.Disabled:
-		return &Reason{"disabled", "the launcher is disabled in the file"}
+		return &Reason{Code: "disabled", format: "the launcher is disabled in the file"}
 	case s.Kind != "" && l.Entry.Kind != s.Kind:
-		return &Reason{"kind", fmt.Sprintf("only launchers of kind %s are allowed", s.Kind)}
+		return &Reason{Code: "kind", format: "only launchers of kind %s are allowed", args: []any{s.Kind}}
 	case len(s.Tags) > 0 && !slices.ContainsFunc(l.Entry.Tags, func(t string) bool { return slices.Contains(s.Tags, t) }):
-		return &Reason{"tags", "it has none of the requested tags"}
+		return &Reason{Code: "tags", format: "it has none of the requested tags"}
 	}
 	return nil
 }
@@ -103,7 +103,8 @@ func (s *Search) find(l *Launcher, a *request.Alternative) *Answer {
 		}
 		return l.local(a)
 	}
-	return l.build(a, l.candidates(a, nil))
+	matching, _ := l.candidates(a)
+	return l.build(a, matching)
 }
 
 // setup takes over what the search accepts.
@@ -118,7 +119,7 @@ func (l *Launcher) setup(s *Search) {
 // alone.
 func (l *Launcher) local(a *request.Alternative) *Answer {
 	answer := &Answer{Launcher: l, Asked: *a}
-	if matchNode(&l.machine.figures, a, nil) == gpu.Unknown {
+	if matchNode(&l.machine.figures, a, unreported) == gpu.Unknown {
 		answer.Unknown = []string{fmt.Sprintf("launcher %s: %s", l.Name, unknownGPU(l.machine.gpus, a.GPUs))}
 	}
 	l.common(&answer.Options, a, a.Cores, l.deadline(a))
@@ -129,7 +130,7 @@ func (l *Launcher) local(a *request.Alternative) *Answer {
 // reports whether that depends on unknown properties of its GPUs.
 func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) {
 	why := func(code, format string, args ...any) {
-		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
+		all = append(all, because(code, format, args...))
 	}
 	unknown = matchNode(&l.machine.figures, a, why) == gpu.Unknown
 	known := len(all)
@@ -197,7 +198,8 @@ func (s *Search) findAll(l *Launcher, a *request.Alternative, limit int) []*Answ
 	}
 	var places []place
 	by := map[place][]*candidate{}
-	for _, c := range l.candidates(a, nil) {
+	matching, _ := l.candidates(a)
+	for _, c := range matching {
 		at := place{c.group.partition, c.choice.qos, c.choice.account}
 		if by[at] == nil {
 			places = append(places, at)

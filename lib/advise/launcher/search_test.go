@@ -147,7 +147,7 @@ func TestExplainDocumented(t *testing.T) {
 	for _, r := range rows {
 		texts := []string{}
 		for _, why := range r.Reasons {
-			texts = append(texts, why.Code+": "+why.Text)
+			texts = append(texts, why.Code+": "+why.Text())
 		}
 		got = append(got, fmt.Sprintf("%s/%s/%s %s: %s", r.Launcher, r.Partition, r.QOS, r.Verdict, strings.Join(texts, "; ")))
 	}

@@ -111,7 +111,7 @@ func (l *Launcher) survey() []*Surveyed {
 			continue
 		}
 		if matching == nil {
-			matching = l.candidates(a, nil)
+			matching, _ = l.candidates(a)
 		}
 		s.Probe, s.Why = l.probe(a, s, matching)
 	}

@@ -26,7 +26,7 @@ func newUnfit(l *Launcher, a *request.Alternative, qosDecides, unknown bool) *un
 				continue
 			}
 			late := !qosDecides && g.maxDuration > 0 && a.Duration > g.maxDuration
-			is := matchNode(&g.figures, a, nil)
+			is := matchNode(&g.figures, a, unreported)
 			matches := !late && (is == gpu.Yes || unknown && is == gpu.Unknown) && g.allowed(a.Where)
 			if matches && len(g.gpus) < 2 {
 				continue

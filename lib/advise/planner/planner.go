@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -31,6 +32,22 @@ type rowKey struct {
 	label, partition string
 }
 
+// ErrNodesHidden reports that Slurm does not show its nodes to this user, so that nothing can be planned.
+var ErrNodesHidden = fault.Hint(
+	fault.Errorf(fault.Unavailable, "Slurm hides the nodes from you (PrivateData=nodes): nothing can be planned"),
+	"fairshare jobs and scontrol show job JOB have the start that Slurm expects")
+
+// nodes requests the nodes. Where Slurm may hide them, a refusal and no nodes are one answer.
+func (n *Planner) nodes(a *Asker) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		n.Nodes, err = a.Client.Nodes(ctx)
+		if n.Config.Private("nodes") && ctx.Err() == nil && (err == nil && len(n.Nodes) == 0 || slurm.WasRefused(err)) {
+			return ErrNodesHidden
+		}
+		return err
+	}
+}
+
 // Load queries Slurm for everything that a plan needs, and plans. Limits are known where the
 // cluster keeps accounts and shows them.
 func (n *Planner) Load(ctx context.Context, a *Asker) error { return n.load(ctx, a, false) }
@@ -47,7 +64,7 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 		return err
 	}
 	questions := []func(context.Context) error{
-		a.Partitions(&n.Partitions), Listing(&n.Nodes, a.Client.Nodes),
+		a.Partitions(&n.Partitions), n.nodes(a),
 		Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
 		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
 	}
@@ -239,7 +256,7 @@ func (n *Planner) Model(name string, memberships []slurm.Association) *admission
 	return m
 }
 
-// accounts are those that a user may charge, as far as the controller tells.
+// accounts are those that a user may charge, as far as the controller tells: the default one first.
 func (n *Planner) accounts(name string) (accounts []string) {
 	if n.Usages == nil {
 		return nil
@@ -247,7 +264,10 @@ func (n *Planner) accounts(name string) (accounts []string) {
 	for i := range n.Usages.Associations {
 		a := &n.Usages.Associations[i]
 		if a.User == name && a.Cluster == n.Config.Get("ClusterName") && !slices.Contains(accounts, a.Account) {
-			accounts = append(accounts, a.Account)
+			if accounts = append(accounts, a.Account); a.Default {
+				last := len(accounts) - 1
+				accounts[0], accounts[last] = accounts[last], accounts[0]
+			}
 		}
 	}
 	return accounts

@@ -58,6 +58,27 @@ func TestAccount(t *testing.T) {
 	}
 }
 
+// A job that names no account is charged to the user's default one, where the partition takes that.
+func TestDefaultAccount(t *testing.T) {
+	n := Planner{}
+	n.Config = slurm.Config{"ClusterName": "c", "SLURM_VERSION": "22.05.8"}
+	n.Usages = &slurm.Usages{}
+	for _, account := range []string{"csi", "lab", "research"} {
+		n.Usages.Associations = append(n.Usages.Associations, slurm.CountedAssociation{
+			Cluster: "c", Account: account, User: "alice", Default: account == "research",
+		})
+	}
+	for allowed, want := range map[string]string{"": "research", "lab,research": "research", "csi": "csi"} {
+		p := &slurm.Partition{Name: "cpu", State: "UP"}
+		if allowed != "" {
+			p.AllowAccounts = strings.Split(allowed, ",")
+		}
+		if account, refusal := n.Account("alice", p); account != want || refusal != "" {
+			t.Errorf("of %q: %q, %q; want %q", allowed, account, refusal, want)
+		}
+	}
+}
+
 // What a real Slurm starts on nodes of 8, 8 and 4 CPUs, with 4, 4 and 2 GPUs, and what it takes of them.
 func TestUnevenNodes(t *testing.T) {
 	n := Planner{World: &forecast.World{}}

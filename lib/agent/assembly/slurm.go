@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -77,11 +76,8 @@ func (m *slurmMode) hopeless(ctx context.Context, n runner.Needs) string {
 	return launcher.Hopeless(ctx, options)
 }
 
-// askTime limits the queries about a task that is to be submitted.
-const askTime = 10 * time.Second
-
 func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, slurm.Soon()) // of all queries together
 	defer cancel()
 	options, err := m.runner.Options(ctx, n)
 	if _, failed := slurm.FailureOf(err); fault.Is(err, fault.Unavailable) && !failed {

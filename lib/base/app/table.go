@@ -270,6 +270,9 @@ func Cut(s string, width int) string {
 	return twwidth.Truncate(s, width, locale.Symbols("…"))
 }
 
+// Fill appends blanks to a text up to a width on a terminal.
+func Fill(s string, width int) string { return s + strings.Repeat(" ", max(0, width-TextWidth(s))) }
+
 // breakWords wraps a text that is too wide between its words; a word that is too wide is cut.
 func breakWords(s string, width int) []string {
 	if TextWidth(s) <= width {

@@ -390,6 +390,26 @@ func (o Option) Times(n int64) Option {
 	return Option{o.Name, kind + strconv.FormatInt(n, 10)}
 }
 
+// WithoutPlace returns the options without those that choose the nodes, the memory and the GPUs of a job, for one whose place
+// is found anew. What keeps a job from nodes stays, and what else than GPUs an option requests.
+func (o Options) WithoutPlace() Options {
+	var kept Options
+	for _, e := range o {
+		if e.GPUs() {
+			if rest, ok := e.withoutGPUs(); ok {
+				kept = append(kept, rest)
+			}
+			continue
+		}
+		switch e.Name {
+		case "partition", "constraint", "prefer", "nodelist", "reservation", "mem", "mem-per-cpu", "mem-per-gpu":
+		default:
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
 // withoutGPUs returns the option without its GPUs, and whether anything is left.
 func (o Option) withoutGPUs() (Option, bool) {
 	form := byName[o.Name].Form

@@ -51,6 +51,7 @@ type Definition struct {
 	Use       Use
 	Allocates bool     // it changes which or how many resources a job gets
 	Words     []string // of the form Word, in any case of letters
+	Typed     string   // what its value is called, if people type the option most: ponos-submit has it as a flag
 	Alias     string   // another long name
 	Attribute string   // of PySlurm's JobSubmitDescription, where more than "_" and "-" differ
 	Variable  string   // of the environment: every sbatch that knows the option reads the value from it, too
@@ -63,29 +64,32 @@ type Definition struct {
 // printed: what people look for first, and then the others.
 var table = []Definition{
 	{Name: "nodes", Short: 'N', Form: Range, Use: pack, Allocates: true, Update: "NumNodes"},
-	{Name: "time", Short: 't', Form: Time, Use: pack, Attribute: "time-limit", Variable: "SBATCH_TIMELIMIT", Update: "TimeLimit"},
-	{Name: "account", Short: 'A', Form: Text, Use: class, Variable: "SBATCH_ACCOUNT", Update: "Account"},
-	{Name: "qos", Short: 'q', Form: Text, Use: class, Variable: "SBATCH_QOS", Update: "QOS"},
 	{
-		Name: "partition", Short: 'p', Form: Text, Use: class, Allocates: true,
+		Name: "time", Short: 't', Form: Time, Use: pack, Typed: "TIME",
+		Attribute: "time-limit", Variable: "SBATCH_TIMELIMIT", Update: "TimeLimit",
+	},
+	{Name: "account", Short: 'A', Form: Text, Use: class, Typed: "ACCOUNT", Variable: "SBATCH_ACCOUNT", Update: "Account"},
+	{Name: "qos", Short: 'q', Form: Text, Use: class, Typed: "QOS", Variable: "SBATCH_QOS", Update: "QOS"},
+	{
+		Name: "partition", Short: 'p', Form: Text, Use: class, Typed: "PARTITIONS", Allocates: true,
 		Attribute: "partitions", Variable: "SBATCH_PARTITION", Update: "Partition",
 	},
 	{
-		Name: "constraint", Short: 'C', Form: Text, Use: class, Allocates: true,
+		Name: "constraint", Short: 'C', Form: Text, Use: class, Typed: "FEATURES", Allocates: true,
 		Attribute: "features", Variable: "SBATCH_CONSTRAINT", Update: "Features",
 	},
 	{
-		Name: "mem", Form: Size, Use: pack, Allocates: true,
+		Name: "mem", Form: Size, Use: pack, Typed: "SIZE", Allocates: true,
 		Attribute: "memory-per-node", Variable: "SBATCH_MEM_PER_NODE", Update: "MinMemoryNode",
 	},
 	{Name: "exclude", Short: 'x', Form: Text, Use: class, Allocates: true, Attribute: "excluded-nodes", Update: "ExcNodeList"},
 	{Name: "mem-per-gpu", Form: Size, Use: pack, Allocates: true, Attribute: "memory-per-gpu", Variable: "SBATCH_MEM_PER_GPU"},
-	{Name: "cpus-per-task", Short: 'c', Form: Count, Use: pack, Allocates: true},
+	{Name: "cpus-per-task", Short: 'c', Form: Count, Use: pack, Typed: "N", Allocates: true},
 	{Name: "ntasks-per-node", Form: Count, Use: job, Allocates: true, Alias: "tasks-per-node"},
 	{Name: "nodelist", Short: 'w', Form: Text, Use: class, Allocates: true, Attribute: "required-nodes", Update: "ReqNodeList"},
-	{Name: "gpus", Short: 'G', Form: GPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS"},
+	{Name: "gpus", Short: 'G', Form: GPUs, Use: pack, Typed: "GPUS", Allocates: true, Variable: "SBATCH_GPUS"},
 	{Name: "gpus-per-node", Form: GPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS_PER_NODE"},
-	{Name: "gres", Form: GRES, Use: pack, Allocates: true, Attribute: "gres-per-node", Variable: "SBATCH_GRES"},
+	{Name: "gres", Form: GRES, Use: pack, Typed: "GRES", Allocates: true, Attribute: "gres-per-node", Variable: "SBATCH_GRES"},
 	{Name: "tmp", Form: Size, Use: job, Allocates: true, Update: "MinTmpDiskNode"},
 	{Name: "licenses", Short: 'L', Form: Text, Use: job, Update: "Licenses"},
 	{
@@ -157,7 +161,7 @@ var table = []Definition{
 	{Name: "no-requeue", Form: Flag, Use: class, Variable: "SBATCH_NO_REQUEUE"},
 	{Name: "nvmps", Form: Text, Optional: true, Use: job}, // of a plugin
 	{Name: "nodefile", Short: 'F', Form: Text, Use: site, Allocates: true},
-	{Name: "ntasks", Short: 'n', Form: Count, Use: pack, Allocates: true, Update: "NumTasks"},
+	{Name: "ntasks", Short: 'n', Form: Count, Use: pack, Typed: "N", Allocates: true, Update: "NumTasks"},
 	{Name: "ntasks-per-core", Form: Count, Use: job, Allocates: true},
 	{Name: "ntasks-per-gpu", Form: Count, Use: job, Allocates: true},
 	{Name: "ntasks-per-socket", Form: Count, Use: job, Allocates: true},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -328,6 +329,10 @@ func TestOtherClusters(t *testing.T) {
 	for _, what := range []string{"squeue", "sprio", "sshare", "config", "node", "partitions", "reservation", "sacct", "sacctmgr", "job"} {
 		down[what] = "error: Unable to contact slurm controller (connect failure)"
 	}
+	// Slurm refuses to show nodes, or shows none.
+	refused := recorded{files: with(replaceConfig(t, "PrivateData", "nodes"), "sacct", ""),
+		fail: map[string]string{"node": "slurm_load_node error: Access/permission denied"}}
+	none := recorded{files: with(with(replaceConfig(t, "PrivateData", "nodes"), "sacct", ""), "node", "No nodes in the system\n")}
 	for name, c := range map[string]struct {
 		recorded
 		args           []string
@@ -367,6 +372,13 @@ func TestOtherClusters(t *testing.T) {
 			`  1 CPU, 6\.3G for 7d now on small1 \(likely\): `, `^$`},
 		"PrivateData, operator": {recorded{files: with(replaceConfig(t, "PrivateData", "jobs"), "user", "alice|Operator|\n")}, []string{"holes", "-p", "gpu_spot", "--list"}, 0,
 			`  1 CPU, 6\.3G for 7d now on small1 \(sure\): `, `^$`},
+		"no nodes, jobs": {refused, []string{"jobs"}, 0, `RANK .*JOBID`, `^$`},
+		"no nodes, job": {refused, []string{"jobs", "2"}, 0,
+			`^job 2 (.|\n)*EXPECTED START(.|\n)*\nSlurm hides the nodes from you \(PrivateData=nodes\)`, `^$`},
+		"no nodes, JSON":    {none, []string{"jobs", "2", "--json"}, 0, `"job_id": ?"2"(.|\n)*"never_starts_as_it_is": ?false`, `^$`},
+		"no nodes, holes":   {refused, []string{"holes"}, 3, `^$`, `^fairshare: Slurm hides the nodes from you .*\n.*hint: .*\n$`},
+		"no nodes, when":    {none, []string{"when", "2"}, 3, `^$`, `^fairshare: Slurm hides the nodes from you .*\n.*hint: .*\n$`},
+		"no nodes, where":   {refused, []string{"where"}, 3, `^$`, `^fairshare: Slurm hides the nodes from you .*\n.*hint: .*\n$`},
 		"when, runs":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "4"}, 0, `^job 4 runs since`, `^$`},
 		"when, held":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "19"}, 0, `^job 19 does not start until that changes: held by its owner\n`, `^$`},
 		"when, no history":  {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "2"}, 0, `if all jobs run to their time limits(.|\n)*no job has ended here in 30 days`, `^$`},
@@ -419,6 +431,20 @@ func TestPrioritiesThatOnlyRise(t *testing.T) {
 		_, out, errs := fairshare(t, recorded{dir: dir, files: map[string]string{"config": config, "squeue.table": queue}}, "jobs", "2")
 		if !regexp.MustCompile(want[0]).MatchString(out) || !strings.Contains(out, want[1]) || errs != "" {
 			t.Errorf("%q: %s%s", flags, out, errs)
+		}
+	}
+}
+
+// A signal ends a replay with the scores until then.
+func TestReplayEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("a signal")
+	cancel(why)
+	for asJSON, want := range map[bool]string{false: "^40 jobs in the trace, 0 jobs forecast\n$", true: `"trace_jobs": 40,(.|\n)*"forecast": "learned",\s+"count": 0`} {
+		var out bytes.Buffer
+		err := showReplay(ctx, "../../advise/planner/testdata/trace.swf", asJSON, time.Unix(0, 0), &out)
+		if !errors.Is(err, why) || !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("%v: %s", err, out.String())
 		}
 	}
 }

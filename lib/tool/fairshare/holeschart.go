@@ -91,11 +91,7 @@ func (v *holesView) chart(p *page) {
 			p.line("", "and %d more rows: choose a partition with -p", len(rows)-i)
 			break
 		}
-		label := app.Sanitize(r.label)
-		if app.TextWidth(label) > left {
-			label = label[:left-1] + locale.Symbols("…")
-		}
-		p.print(label + strings.Repeat(" ", max(0, left-app.TextWidth(label))) + "  ")
+		p.print(app.Fill(app.Cut(app.Sanitize(r.label), left), left) + "  ")
 		color, run := "", strings.Builder{}
 		flush := func() {
 			p.print(p.paint(color, run.String()))

@@ -385,7 +385,7 @@ func (v *queueView) screenText(p *page) (done bool, err error) {
 			return true, err
 		}
 		lines := strings.SplitAfter(b.String(), "\n")
-		s.scrolled = max(0, min(s.scrolled, len(lines)-s.lines+2))
+		s.scrolled = max(0, min(s.scrolled, len(lines)-max(3, s.lines)+2)) // a height may be unknown, or tiny
 		p.print(strings.Join(lines[s.scrolled:], ""))
 	default:
 		return false, nil

@@ -159,6 +159,55 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// A look that fails midway leaves the list of the last one, on which keys go on to work.
+func TestFailedLook(t *testing.T) {
+	a := planner.New()
+	a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
+	a.Now = func() time.Time { return time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC) }
+	draw := func(v *queueView) string {
+		t.Helper()
+		var b bytes.Buffer
+		p := newPage(&b, 80, false)
+		if err := errors.Join(v.text(p), p.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	v := &queueView{ask: a, screen: &queueScreen{me: "alice"}}
+	if err := v.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := draw(v)
+	for _, fails := range []recorded{
+		{dir: fixtures, fail: map[string]string{"squeue": "error: Unable to contact slurm controller (connect failure)"}},
+		{dir: fixtures, files: map[string]string{"squeue": ""}, fail: map[string]string{"sprio": "error"}},
+	} {
+		a.Client.Run = fails
+		if err := v.load(t.Context()); err != nil {
+			v.key("j")
+			v.key("k")
+			if after := draw(v); after != before {
+				t.Errorf("after a failed look:\n%s\nwant\n%s", after, before)
+			}
+		}
+	}
+	a.Client.Run = recorded{dir: fixtures}
+	v.screen.lines = 0
+	v.key(keyEnter)
+	if err := v.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, lines := range []int{0, 1, 2, 3, 24} { // however low the terminal is
+		v.screen.lines, v.screen.scrolled = lines, 1000
+		draw(v)
+	}
+	a.Client.Run = recorded{dir: fixtures, fail: map[string]string{"squeue": "error: Unable to contact slurm controller (connect failure)"}}
+	before = draw(v)
+	if err := v.load(t.Context()); err == nil || draw(v) != before {
+		t.Errorf("%v:\n%s", err, draw(v))
+	}
+}
+
 func TestKeyNames(t *testing.T) {
 	for text, want := range map[string][]string{
 		"j": {"j"}, "\x1b[A\x1b[B": {keyUp, keyDown}, "\x1b": {keyEscape}, "\r": {keyEnter}, "\x7fé": {keyBack, "é"}, "\x03": {keyEnd}, "\x1b[1;5Cx": {"x"}, "\x1b[": nil, "\xff": nil,

@@ -146,6 +146,9 @@ func (v *queueView) reasons() func(*slurm.Job) string {
 
 // footnotes say what the table cannot.
 func (v *queueView) footnotes(p *page) {
+	if v.hidden {
+		p.line("", "Slurm hides the nodes from you (PrivateData=nodes): expected starts are Slurm's own")
+	}
 	switch {
 	case !v.config.Multifactor():
 		p.line("", "%s: jobs are taken in the order of their submission, there are no factors", v.config["PriorityType"])

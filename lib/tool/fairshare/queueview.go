@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -46,6 +47,7 @@ type queueView struct {
 	subject    []int            // of them, the rows of the one job whose story is told
 	plan       *planner.Planner // for the story of one job
 	facts      diagnosis.Facts  // what diagnoses follow from
+	hidden     bool             // Slurm hides the nodes, so there is no plan
 	screen     *queueScreen     // while keys steer it
 }
 
@@ -97,10 +99,22 @@ func splitJobs(s string) []string {
 	return slices.DeleteFunc(hostlist.Split(s), func(p string) bool { return p == "" })
 }
 
+// load looks at the queue. A look that fails, or that ends midway, leaves what the last one showed:
+// rows are indices into the jobs of the same look.
 func (v *queueView) load(ctx context.Context) error {
 	if done, err := v.inside(ctx); done || err != nil {
 		return err
 	}
+	next := *v
+	next.rows = nil
+	if err := next.look(ctx); err != nil {
+		return err
+	}
+	*v = next
+	return nil
+}
+
+func (v *queueView) look(ctx context.Context) error {
 	states := []string{"PENDING"}
 	if v.screen != nil && v.screen.running {
 		states = append(states, "RUNNING")
@@ -126,7 +140,7 @@ func (v *queueView) load(ctx context.Context) error {
 	if err := v.choose(); err != nil {
 		return err
 	}
-	v.plan, v.facts = nil, diagnosis.Facts{
+	v.plan, v.hidden, v.facts = nil, false, diagnosis.Facts{
 		Partitions: v.limits, Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
 	}
 	if v.subject = v.one(); len(v.fields) > 0 || len(v.subject) == 0 || !v.jobs[v.subject[0]].Pending() {
@@ -139,7 +153,10 @@ func (v *queueView) load(ctx context.Context) error {
 // each of its partitions.
 func (v *queueView) forecast(ctx context.Context) error {
 	v.plan = &planner.Planner{}
-	if err := v.plan.Load(ctx, v.ask); err != nil {
+	if err := v.plan.Load(ctx, v.ask); errors.Is(err, planner.ErrNodesHidden) {
+		v.plan, v.hidden = nil, true
+		return nil
+	} else if err != nil {
 		return err
 	}
 	v.facts.Plan, v.facts.Row = v.plan.Plan, v.plan.Row

@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -30,20 +31,18 @@ func showReplay(ctx context.Context, file string, asJSON bool, now time.Time, st
 			"create it with: sacct -aXD --noheader --parsable --noconvert -S 2026-01-01 -o "+slurm.RunFormat+" >FILE")
 	}
 	past := forecast.ScoreTrace(func() bool { return ctx.Err() != nil }, runs, traceProbes)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
+	ended := context.Cause(ctx) // a signal ends it with what is scored until then
 	if asJSON {
-		return app.PrintJSON(stdout, struct {
+		return errors.Join(ended, app.PrintJSON(stdout, struct {
 			Time string      `json:"time"`
 			Jobs int         `json:"trace_jobs"`
 			Past []scoreJSON `json:"past"`
-		}{now.Format(time.RFC3339), len(runs), scoresOf(past)})
+		}{now.Format(time.RFC3339), len(runs), scoresOf(past)}))
 	}
 	p := newPage(stdout, 0, false)
 	p.line("", "%s in the trace, %s forecast", plural(len(runs), "job", "jobs"), plural(len(past), "job", "jobs"))
 	if len(past) > 0 {
 		scoreTable(p, past)
 	}
-	return p.Flush()
+	return errors.Join(ended, p.Flush())
 }

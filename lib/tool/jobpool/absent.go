@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -27,7 +26,7 @@ func whyAbsent(c *cli.Context, err error) error {
 	if e != nil || p.Copied(run) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Context, 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.Context, slurm.Soon())
 	defer cancel()
 	list, e := jobsOf(run, p).List(ctx)
 	jobs := list.Have

@@ -11,18 +11,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
-)
-
-// Limits of time for lfind. With --soonest it asks Slurm of up to 64 matches.
-const (
-	searchTime  = 2 * time.Minute
-	soonestTime = time.Minute
 )
 
 // earliest is what is read of the JSON of lfind --soonest.
@@ -72,6 +68,7 @@ func allocation(c *cli.Context) (sbatch.Options, error) {
 		say("%s", e)
 		return optionsOf(e.Args)
 	}
+	began := clock.Now()
 	answered := progress.Wait(c.Context, "lfind")
 	first, unplanned := soonest(c.Context, lfind, c.String("alloc"))
 	answered()
@@ -80,13 +77,16 @@ func allocation(c *cli.Context) (sbatch.Options, error) {
 		say("%s", first)
 		return optionsOf(first.Args)
 	}
+	var exit *command.ExitError
+	if errors.As(unplanned, &exit) && exit.Code == int(fault.Unavailable) && clock.Since(began) >= slurm.Patience() {
+		return nil, refused(exit) // Slurm does not answer: it is not asked the same again
+	}
 	args := append(lfind[1:], "--format", "args0", "--", c.String("alloc"))
 	answered = progress.Wait(c.Context, "lfind")
-	r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: args, Timeout: searchTime})
+	r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: args, Timeout: searchTime()})
 	answered()
-	var exit *command.ExitError
 	if errors.As(err, &exit) && exit.Code > 0 {
-		return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", complaint(exit)))
+		return nil, refused(exit)
 	}
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err)
@@ -111,6 +111,19 @@ func optionsOf(args []string) (sbatch.Options, error) {
 	return line.Jobs[0], nil
 }
 
+// searchTime limits lfind, which has a limit for each command of Slurm.
+func searchTime() time.Duration { return slurm.Patience() + time.Minute }
+
+// refused is the failure of lfind, with its status and its hint.
+func refused(e *command.ExitError) error {
+	words, hint, _ := strings.Cut(complaint(e), "\nhint: ")
+	err := fmt.Errorf("--alloc: %s", words)
+	if hint != "" {
+		err = fault.Hint(err, hint)
+	}
+	return fault.Exit(e.Code, err)
+}
+
 // complaint is what lfind says of its failure.
 func complaint(e *command.ExitError) string {
 	return strings.TrimSpace(strings.ReplaceAll("\n"+e.Stderr, "\nlfind: ", "\n"))
@@ -120,7 +133,7 @@ func complaint(e *command.ExitError) string {
 // submitted count: this machine could always start at once, and another cluster has other jobs.
 func soonest(ctx context.Context, lfind []string, request string) (*earliest, error) {
 	args := append(lfind[1:len(lfind):len(lfind)], "--soonest", "--kind", "slurm", "--json", "--", request)
-	r, err := command.System.Run(ctx, command.Cmd{Name: lfind[0], Args: args, Timeout: soonestTime})
+	r, err := command.System.Run(ctx, command.Cmd{Name: lfind[0], Args: args, Timeout: searchTime()})
 	if err != nil {
 		return nil, err
 	}

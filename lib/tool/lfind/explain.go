@@ -100,7 +100,7 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 	for _, row := range rows {
 		why := make([]string, len(row.Reasons))
 		for i, r := range row.Reasons {
-			why[i] = r.Text
+			why[i] = r.Text()
 		}
 		t.Add(strconv.Itoa(row.Alternative+1),
 			row.Launcher, dash(row.Partition), byDefault(row, "qos", row.QOS), byDefault(row, "account", row.Account),

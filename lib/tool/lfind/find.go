@@ -1,6 +1,7 @@
 package lfind
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -111,7 +113,7 @@ func unreachable(f *file.File, err error) error {
 	if !fault.Is(err, fault.Unavailable) {
 		return err
 	}
-	if len(f.Entries) == 0 {
+	if len(f.Entries) == 0 && !errors.As(err, new(*command.TimeoutError)) {
 		return fault.Hint(err, "without a launchers.yaml, lfind asks Slurm; searched: "+strings.Join(launcher.World{}.Files(), ", "))
 	}
 	if fault.HintOf(err) == "" {

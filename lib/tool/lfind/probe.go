@@ -1,7 +1,6 @@
 package lfind
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -143,16 +142,15 @@ func (s *session) probeTable(rows []probed, submitted bool) error {
 
 // submitProbe submits the script with the options of an answer, and returns the id of the job.
 func (s *session) submitProbe(c *cli.Context, host string, a *launcher.Answer) (string, error) {
-	argv := append([]string{program(a, "sbatch"), "--parsable", "--job-name=lfind-probe", "--output=/dev/null"}, a.Options.Args()...)
-	var stderr bytes.Buffer
-	r, err := launcher.Runner(host, command.System).Run(c.Context, command.Cmd{
-		Name: argv[0], Args: argv[1:], Stdin: strings.NewReader(probe.Script), Stderr: &stderr,
-		Env: os.Environ(), Timeout: slurm.DefaultTimeout,
+	client := slurm.Client{Run: launcher.Runner(host, command.System), Dir: a.Launcher.Entry.Path}
+	out, err := client.Command(c.Context, command.Cmd{
+		Name: "sbatch", Args: append([]string{"--parsable", "--job-name=lfind-probe", "--output=/dev/null"}, a.Options.Args()...),
+		Stdin: strings.NewReader(probe.Script), Env: os.Environ(),
 	})
 	if err != nil {
-		return "", refusedBy(argv[0], err, stderr.String())
+		return "", err
 	}
-	id, _, _ := strings.Cut(strings.TrimSpace(string(r.Stdout)), ";")
+	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
 	if id == "" {
 		return "", errors.New("sbatch printed no job id")
 	}

@@ -1,8 +1,6 @@
 package lfind
 
 import (
-	"bytes"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/base/command"
-	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -39,12 +36,11 @@ func (s *session) submit(c *cli.Context, answer *launcher.Answer, host string) e
 		_, err := io.WriteString(s.stdout, script)
 		return err
 	}
-	var stderr bytes.Buffer
-	_, err := launcher.Runner(host, command.System).Run(c.Context, command.Cmd{
-		Name: argv[0], Args: argv[1:], Stdin: strings.NewReader(script), Stdout: s.stdout, Stderr: &stderr,
-		Env: os.Environ(), Timeout: slurm.DefaultTimeout,
+	client := slurm.Client{Run: launcher.Runner(host, command.System), Dir: answer.Launcher.Entry.Path}
+	_, err := client.Command(c.Context, command.Cmd{
+		Name: "sbatch", Args: argv[1:], Stdin: strings.NewReader(script), Stdout: s.stdout, Env: os.Environ(),
 	})
-	return refusedBy(argv[0], err, stderr.String())
+	return err
 }
 
 // jobName is what a job that runs a program is called.
@@ -56,14 +52,4 @@ func jobName(program string) string {
 		return r
 	}, filepath.Base(program))
 	return name[:min(len(name), 60)]
-}
-
-// refusedBy makes of sbatch's failure an error with sbatch's own words.
-func refusedBy(program string, err error, stderr string) error {
-	var exit *command.ExitError
-	if !errors.As(err, &exit) {
-		return err
-	}
-	exit.Stderr = stderr
-	return fault.Wrap(fault.Unavailable, slurm.Refusal(filepath.Base(program), exit))
 }

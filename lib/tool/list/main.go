@@ -33,7 +33,8 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Lists the tasks of a spool with their states and reasons: those that have not\nended first, and the newest before older ones.",
+		Description: "Lists the tasks of a spool with their states and reasons: those that have not\n" +
+			"ended first, and the newest before older ones.",
 		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\n" +
 			"ponos-list --state failed --group lr --ids | ponos-retry",
 		Brief: map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
@@ -136,7 +137,8 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	found, errs := choose(all, l.c.Args().Slice(), l.filter, l.c.Bool("attempts"), l.c.Int("last"))
 	if warn {
 		f := l.filter
-		if asked := len(f.States) > 0 || f.Group != "" || f.Name != ""; asked && len(found) == 0 && len(errs) == 0 { // none of a time is an answer
+		if asked := len(f.States) > 0 || f.Group != "" || f.Name != ""; asked && len(found) == 0 && len(errs) == 0 {
+			// None of a time is an answer.
 			errs = []error{l.filter.Nothing(all)}
 		}
 		start := func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }

@@ -94,7 +94,7 @@ func (l *listing) used(rows []record) bool {
 	if len(at) == 0 {
 		return true
 	}
-	client := &slurm.Client{Timeout: accountingTimeout}
+	client := &slurm.Client{Soon: true}
 	err := client.EachConsumed(l.c.Context, slices.Sorted(maps.Keys(at)), slurm.Period{}, func(c *slurm.Consumed) error {
 		i, ok := at[c.Label]
 		if !ok || !ranIn(c, rows[i].Entry) {
@@ -131,9 +131,6 @@ func ranIn(c *slurm.Consumed, e spool.Entry) bool {
 	}
 	return strings.HasPrefix(c.Name, "ponos-")
 }
-
-// accountingTimeout limits a call of sacct.
-const accountingTimeout = 15 * time.Second
 
 func (l *listing) json(out io.Writer, found []spool.Summary) error {
 	return l.batches(found, func(rows []record) error {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -118,10 +117,10 @@ func labels(found []spool.Summary, attempts bool) []string {
 		if out[i] == "" || count[names[i]] > 1 {
 			out[i] = strings.TrimLeft(names[i]+" "+tasklist.Short(s.ID), " ")
 		}
-		width = max(width, min(40, utf8.RuneCountInString(out[i])))
+		width = max(width, min(40, app.TextWidth(out[i])))
 	}
 	for i, l := range out {
-		out[i] = fmt.Sprintf("%-*s | ", width, l)
+		out[i] = app.Fill(l, width) + " | "
 	}
 	return out
 }

@@ -25,6 +25,7 @@ func TestLabels(t *testing.T) {
 		want     string
 	}{
 		{"different names", []spool.Summary{one, third}, false, "train   | ,évaluer | "},
+		{"wide characters", []spool.Summary{{ID: "a", Slug: "学習"}, {ID: "b", Slug: "train"}}, false, "学習  | ,train | "},
 		{"one name", []spool.Summary{one, other, third}, false, "train 11111111 | ,train 33333333 | ,évaluer        | "},
 		{"attempts of one task", []spool.Summary{one, again}, true, "train #1 | ,train #2 | "},
 		{"attempts of two tasks of one name", []spool.Summary{one, again, other}, true, "train #1 11111111 | ,train #2          | ,train #1 33333333 | "},

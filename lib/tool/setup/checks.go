@@ -22,6 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -75,12 +76,9 @@ func programs(c config.Config) []program {
 
 var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?[^\s,(]*`)
 
-// How long programs may take to print their version. Slurm's programs first contact their controller,
-// according to SLURM_CONF, and hang; others are only slow on a slow disk.
-const (
-	slurmTime   = 20 * time.Second
-	programTime = time.Minute
-)
+// programTime is how long a program may take to print its version, on a slow disk. Those of Slurm first contact
+// their controller, according to SLURM_CONF, and hang: they have less.
+const programTime = time.Minute
 
 // checkPrograms runs each program that the configuration needs, for its version, concurrently.
 func checkPrograms(ctx context.Context, run command.Runner, c config.Config) []finding {
@@ -98,7 +96,7 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 	check := finding{Name: p.name}
 	limit := programTime
 	if p.slurm {
-		limit = slurmTime
+		limit = slurm.Soon()
 		defer progress.Wait(ctx, "Slurm: "+p.name)()
 	}
 	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: limit})

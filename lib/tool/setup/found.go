@@ -13,9 +13,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
-// askFor limits how long Slurm is asked for when there may be none.
-const askFor = 10 * time.Second
-
 // found is what a first configuration needs to know of a cluster.
 type found struct {
 	account  string // "": none is needed, or none is known
@@ -27,8 +24,6 @@ type found struct {
 // find asks Slurm, if it is there, which partitions and account this user's tasks could go
 // to. The error says why there is none.
 func find(ctx context.Context, c *slurm.Client) (found, error) {
-	ctx, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
 	if err := c.Ping(ctx); err != nil {
 		return found{}, err
 	}

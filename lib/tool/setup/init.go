@@ -61,7 +61,7 @@ func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (tex
 	if mode == "local" {
 		return text, "", nil
 	}
-	f, err := find(ctx, &slurm.Client{Run: command.System})
+	f, err := find(ctx, &slurm.Client{Run: command.System, Soon: true})
 	if err != nil {
 		if mode == "slurm" {
 			return "", "", fault.Errorf(fault.Unavailable, "--init: Slurm: %w", err)

@@ -31,7 +31,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage:     Usage,
 		ArgsUsage: "[ID...]",
 		Description: "Reads action lines, as ponos-poll prints them, from standard input, or takes the\n" +
-			"ids of tasks as arguments. Lines that are no start are passed on.",
+			"ids of tasks as arguments. Lines that do not start a task are passed on.",
 		Examples: "ponos-poll | ponos-stop | ponos-start\n" +
 			"ponos-poll | jq -c 'select(.requires_gpu | not)' | ponos-start\nponos-start --dry-run ID",
 		Flags: []cli.Flag{

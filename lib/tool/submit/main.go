@@ -72,7 +72,7 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "dirty", Usage: "include uncommitted changes"},
 		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
 		&cli.BoolFlag{Name: "in-place", Usage: "run in the directory itself, --directory or the current one, as sbatch does"},
-		&cli.StringFlag{Name: "environment", Usage: "active: use the `ENVIRONMENT` of Python that is active in this shell; own: that of the code"},
+		&cli.StringFlag{Name: "environment", Usage: "`ENVIRONMENT` of Python: active in this shell, or own of the code"},
 		&cli.StringFlag{Name: "image", Aliases: []string{"i"}, Usage: "run in the Docker image `IMAGE`, which needs mode vast"},
 		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
 		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},

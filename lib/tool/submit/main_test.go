@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
 // parsed is a command line, without what a tool does with it.
@@ -234,9 +235,7 @@ func TestJobScript(t *testing.T) {
 		{"#SBATCH --input=x", "", "error PATH: a task cannot have the option --input of its #SBATCH lines"},
 		{"#SBATCH --array=2-1", "", `error PATH: invalid --array "2-1"`},
 	} {
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.lines+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, path, "#!/bin/sh\n"+tt.lines+"\n")
 		args := append(strings.Fields(tt.args), path, "a")
 		c := parsed(t, args...)
 		j, err := jobScript(c, append([]string{name}, args...), c.Args().Slice())

@@ -32,19 +32,16 @@ func requestFlags() []cli.Flag {
 	}, likeSbatch()...)
 }
 
-// typed are the options of sbatch that people type most, with the metavariables of their values.
-var typed = [][2]string{
-	{"partition", "PARTITIONS"}, {"account", "ACCOUNT"}, {"qos", "QOS"}, {"time", "TIME"}, {"mem", "SIZE"}, {"cpus-per-task", "N"},
-	{"ntasks", "N"}, {"gpus", "GPUS"}, {"gres", "GRES"}, {"constraint", "FEATURES"},
-}
-
-// likeSbatch are flags for typed, with the short forms that are not those of other flags here.
+// likeSbatch are flags for the options of sbatch that people type most, with the short forms that are not those of other flags here.
 func likeSbatch() []cli.Flag {
 	var all []cli.Flag
-	for _, o := range typed {
-		f := &cli.StringFlag{Name: o[0], Usage: fmt.Sprintf("as in sbatch: --sbatch %s=`%s`", o[0], o[1])}
-		if short := sbatch.Lookup(o[0]).Short; short != 0 && !strings.ContainsRune(taken, rune(short)) {
-			f.Aliases = []string{string(short)}
+	for _, o := range sbatch.All() {
+		if o.Typed == "" {
+			continue
+		}
+		f := &cli.StringFlag{Name: o.Name, Usage: fmt.Sprintf("as in sbatch: --sbatch %s=`%s`", o.Name, o.Typed)}
+		if o.Short != 0 && !strings.ContainsRune(taken, rune(o.Short)) {
+			f.Aliases = []string{string(o.Short)}
 		}
 		all = append(all, f)
 	}
@@ -103,7 +100,7 @@ func instead(option string) string {
 		return here[o.Name]
 	case o.Use&sbatch.ByTask == 0:
 		return ""
-	case slices.ContainsFunc(typed, func(t [2]string) bool { return t[0] == o.Name }):
+	case o.Typed != "":
 		return fmt.Sprintf("as in sbatch, give --%s=VALUE", o.Name)
 	case o.Form == sbatch.Flag || o.Optional:
 		return "for the option of sbatch, give --sbatch " + o.Name
@@ -126,18 +123,19 @@ func numbered(c *cli.Context) error {
 // is checked when they are filled in.
 func requested(c *cli.Context, e *spool.Entry, sweep bool) error {
 	e.Request = task.Request{Find: c.String("find"), Sbatch: c.StringSlice("sbatch")}
-	for _, o := range typed {
-		if c.IsSet(o[0]) {
-			value := c.String(o[0])
-			option, err := sbatch.Setting(o[0], &value)
-			if err == nil && !sweep {
-				err = option.Check()
-			}
-			if err != nil {
-				return fault.Wrap(fault.Usage, &flagError{"--" + o[0], cmp.Or(errors.Unwrap(err), err)})
-			}
-			e.Request.Sbatch = append(e.Request.Sbatch, o[0]+"="+value)
+	for _, o := range sbatch.All() {
+		if o.Typed == "" || !c.IsSet(o.Name) {
+			continue
 		}
+		value := c.String(o.Name)
+		option, err := sbatch.Setting(o.Name, &value)
+		if err == nil && !sweep {
+			err = option.Check()
+		}
+		if err != nil {
+			return fault.Wrap(fault.Usage, &flagError{"--" + o.Name, cmp.Or(errors.Unwrap(err), err)})
+		}
+		e.Request.Sbatch = append(e.Request.Sbatch, o.Name+"="+value)
 	}
 	if c.IsSet("find") && e.Request.Find == "" {
 		_, err := request.Parse("")

@@ -49,13 +49,10 @@ type tool struct {
 	timeout        time.Duration // of the first
 }
 
-// patience limits a command of Slurm: a job script or an epilog waits for it.
-const patience = 20 * time.Second
-
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, signals <-chan os.Signal) int {
 	t := &tool{
 		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv, now: clock.Now,
-		slurm: &slurm.Client{Timeout: patience}, signals: signals,
+		slurm: &slurm.Client{Soon: true}, signals: signals,
 	}
 	if i := slices.Index(args, "--"); i > 1 {
 		switch args[1] {

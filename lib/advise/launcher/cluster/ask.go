@@ -35,7 +35,7 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 		}
 		s.Partitions = slices.DeleteFunc(s.Partitions, func(p slurm.Partition) bool { return p.Hidden })
 		if slices.ContainsFunc(s.Partitions, func(p slurm.Partition) bool { return p.AllocNodes != "" }) {
-			if out, err := a.there().Output(ctx, 0, "hostname"); err == nil {
+			if out, err := a.there().Output(ctx, "hostname"); err == nil {
 				s.Host = strings.TrimSpace(string(out))
 			}
 		}
@@ -93,12 +93,12 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 
 // there returns a client for programs that are not Slurm's, on the host where Slurm is queried.
 func (a Asker) there() *slurm.Client {
-	return &slurm.Client{Run: a.Slurm.Run, Timeout: a.Slurm.Timeout, Env: a.Slurm.Env}
+	return &slurm.Client{Run: a.Slurm.Run, Soon: a.Slurm.Soon, Env: a.Slurm.Env}
 }
 
 // id runs id(1) on the host where Slurm is queried.
 func (a Asker) id(ctx context.Context, option string) (string, error) {
-	out, err := a.there().Output(ctx, 0, "id", option)
+	out, err := a.there().Output(ctx, "id", option)
 	return strings.TrimSpace(string(out)), err
 }
 

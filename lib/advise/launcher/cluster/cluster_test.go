@@ -148,9 +148,9 @@ func TestUserGroups(t *testing.T) {
 
 func TestGroupNodes(t *testing.T) {
 	groups := GroupNodes([]slurm.Node{
-		{Name: "a", Partitions: "p", CPUs: 4, State: "IDLE"}, {Name: "b", Partitions: "p", CPUs: 8}, {Name: "c", Partitions: "p", CPUs: 4, State: "DOWN+NOT_RESPONDING"},
+		{Name: "a", Partitions: "p", CPUs: 4, State: "IDLE"}, {Name: "b", Partitions: "p", CPUs: 8, Sockets: 1, CoresPerSocket: 4, ThreadsPerCore: 2}, {Name: "c", Partitions: "p", CPUs: 4, State: "DOWN+NOT_RESPONDING"},
 	})
-	want := []Group{{Partitions: "p", CPUs: 4, Hosts: "a,c", Count: 2, Unusable: 1}, {Partitions: "p", CPUs: 8, Hosts: "b", Count: 1}}
+	want := []Group{{Partitions: "p", CPUs: 4, Threads: 1, Hosts: "a,c", Count: 2, Unusable: 1}, {Partitions: "p", CPUs: 8, Threads: 2, Hosts: "b", Count: 1}}
 	if !reflect.DeepEqual(groups, want) {
 		t.Errorf("%+v; want %+v", groups, want)
 	}

@@ -35,16 +35,17 @@ type Snapshot struct {
 
 // Admission returns the model of Slurm's rules for this user's jobs.
 func (s *Snapshot) Admission() *admission.Cluster {
-	first := map[string]int64{}
+	first, threads := map[string]int64{}, map[string]int64{}
 	for i := range s.Groups {
 		for name := range s.Groups[i].Partitions.All() {
+			threads[name] = max(threads[name], int64(s.Groups[i].Threads))
 			if first[name] == 0 {
 				first[name] = int64(s.Groups[i].CPUs)
 			}
 		}
 	}
 	return &admission.Cluster{
-		FirstCPUs: first, Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts,
+		FirstCPUs: first, Threads: threads, Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts,
 		Licenses: s.Licenses, Reservations: s.Reservations, Config: s.Config,
 		User: s.User, Groups: s.UserGroups, Host: s.Host, DefaultAccount: s.DefaultAccount, Known: s.Known,
 	}
@@ -93,6 +94,7 @@ type Group struct {
 	Features   slurm.List
 	GRES       string
 	CPUs       int
+	Threads    int // that a job gets together, as they are of one core
 	Memory     int64
 	Disk       int64  // TmpDisk
 	Hosts      string // names of all nodes, joined by commas
@@ -106,20 +108,21 @@ func GroupNodes(nodes []slurm.Node) []Group {
 		partitions, features slurm.List
 		gres                 string
 		cpus, memory, disk   int64
+		threads              int64
 	}
 	index := make(map[kind]int, 64)
 	var groups []Group
 	var hosts [][]string
 	for i := range nodes {
 		n := &nodes[i]
-		k := kind{n.Partitions, n.Features, n.GRES, n.JobCPUs(), n.JobMemMB() << 20, n.TmpDiskMB << 20}
+		k := kind{n.Partitions, n.Features, n.GRES, n.JobCPUs(), n.JobMemMB() << 20, n.TmpDiskMB << 20, n.CoreCPUs()}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
 			index[k] = i
 			groups = append(groups, Group{
 				Partitions: k.partitions, Features: k.features, GRES: k.gres,
-				CPUs: int(k.cpus), Memory: k.memory, Disk: k.disk,
+				CPUs: int(k.cpus), Threads: int(k.threads), Memory: k.memory, Disk: k.disk,
 			})
 			hosts = append(hosts, nil)
 		}

@@ -113,7 +113,8 @@ func (s *Store) update(ctx context.Context, spec Spec, log io.Writer, mirror str
 }
 
 // denied finds that a server knows nothing by a hash, or gives nothing by one.
-var denied = regexp.MustCompile(`not our ref|unadvertised object|(could not|couldn't) find remote ref|no such remote ref`)
+var denied = regexp.MustCompile(
+	`not our ref|unadvertised object|Unable to find [0-9a-f]+ under|(could not|couldn't) find remote ref|no such remote ref`)
 
 // download is update with the host that is asked.
 func (s *Store) download(ctx context.Context, spec Spec, log io.Writer, mirror string) (string, error) {
@@ -133,7 +134,7 @@ func (s *Store) download(ctx context.Context, spec Spec, log io.Writer, mirror s
 		// A commit that is not on any branch or tag: some servers provide it by its hash.
 		_, err := s.git(ctx, spec, log, mirror, append(slow, "fetch", "--quiet", "--", address, spec.Source.Revision)...)
 		var exit *command.ExitError
-		if err != nil && !(errors.As(err, &exit) && denied.MatchString(exit.Stderr)) {
+		if err != nil && (!errors.As(err, &exit) || !denied.MatchString(exit.Stderr)) {
 			return "", gitError(name, host, err)
 		}
 		if commit, err = s.commit(ctx, spec, mirror); err == nil {

@@ -127,7 +127,7 @@ func (q *Queue) begin(group, path string) (*Over, error) {
 		return nil, err
 	}
 	own := q.path(overDir, group+"@"+q.Agent+".json")
-	if err := os.Rename(path, own); err != nil {
+	if err := os.Rename(path, own); err != nil { //nolint:forbidigo // a claim
 		return nil, err
 	}
 	// A task may have ended since, which the first mark was for too.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
@@ -66,7 +67,7 @@ func (a Accounting) ask(ctx context.Context, now func() time.Time, query func(co
 	switch {
 	case ctx.Err() != nil:
 		return err
-	case err != nil && limited.Err() != nil:
+	case err != nil && (limited.Err() != nil || errors.As(err, new(*command.TimeoutError))):
 		pause := min(time.Minute<<min(p.Pauses, 10), longestSilent)
 		p.Pauses++
 		p.Next = now().Add(pause)

@@ -21,12 +21,10 @@ type past struct {
 	packed map[string][]usage.Run
 }
 
-// learnFrom is how old runs may be to count, pastServes how long a query is reused, and learnWait how
-// long a task waits for the query.
+// learnFrom is how old runs may be to count, and pastServes how long a query is reused.
 const (
 	learnFrom  = 30 * 24 * time.Hour
 	pastServes = time.Hour
-	learnWait  = time.Minute
 )
 
 // learned returns what the next job of a task should request, given the ends of those before it. It
@@ -40,8 +38,6 @@ func (o *options) learned(ctx context.Context, label string) usage.Learned {
 		return usage.Learned{}
 	}
 	if o.past.asked.IsZero() || o.now().Sub(o.past.asked).Abs() >= pastServes {
-		ctx, stop := context.WithTimeout(ctx, learnWait)
-		defer stop()
 		runs := map[string][]usage.Run{}
 		until := o.now()
 		period := slurm.Period{Since: until.Add(-learnFrom), Until: until, Users: []string{strconv.Itoa(o.uid)}}
@@ -94,8 +90,8 @@ func withLearned(all sbatch.Options, l usage.Learned) sbatch.Options {
 			all = all.With(sbatch.Option{Name: "time", Value: slurm.FormatDuration(l.Time)})
 		}
 	}
-	if text, given := all.Get("mem"); l.MemMB > 0 {
-		if mb, err := slurm.ParseMemory(text); !given || err == nil && (mb == 0 || float64(l.MemMB) < mb) {
+	if a, err := all.Amount(); err == nil && l.MemMB > 0 {
+		if mb := a.Node().MemMB; mb == 0 || l.MemMB < mb {
 			all = all.With(sbatch.Option{Name: "mem", Value: slurm.FormatMemory(l.MemMB << 20)})
 		}
 	}

@@ -65,6 +65,10 @@ func TestLearned(t *testing.T) {
 		{"less is configured", config.Slurm{Base: opts("time=3", "mem=150M"), Learn: "5%"}, runner.Needs{}, "train-9", nil, "--time=3 --mem=150M"},
 		{"nothing is configured", config.Slurm{Learn: "5%", Limits: config.Limits{Time: config.Duration(3 * time.Minute)}}, runner.Needs{}, "train-9", nil, "--time=0:03:00 --mem=200M"},
 		{"memory by CPU", config.Slurm{Base: opts("mem-per-cpu=1G"), Learn: "5%"}, runner.Needs{}, "train-9", nil, "--time=0:05:00 --mem=200M"},
+		{
+			"less is configured by CPU", config.Slurm{Base: opts("mem-per-cpu=50M", "cpus-per-task=2"), Learn: "5%"}, runner.Needs{}, "train-9", nil,
+			"--mem-per-cpu=50M --cpus-per-task=2 --time=0:05:00",
+		},
 		{"runs that were cut", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{}, "cut", nil, "--time=60 --mem=200M"},
 		{"the task's own", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{Request: task.Request{Sbatch: []string{"time=2h"}}}, "train-9", nil, "--mem=200M --time=2:00:00"},
 		{"another attempt", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{Changed: []string{"time=0:10:00"}}, "train-9", nil, "--mem=200M --time=0:10:00"},

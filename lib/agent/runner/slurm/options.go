@@ -112,12 +112,7 @@ func (o *options) own(ctx context.Context, all sbatch.Options, n runner.Needs, l
 		if err != nil {
 			return nil, fault.Wrap(fault.KindOf(err), &findError{"the request", err})
 		}
-		// The result has a partition, so no other option may choose one.
-		all = slices.DeleteFunc(all, func(e sbatch.Option) bool {
-			replaced := []string{"partition", "constraint", "prefer", "nodelist", "reservation", "mem", "mem-per-cpu", "mem-per-gpu"}
-			return slices.Contains(replaced, e.Name) || e.GPUs()
-		})
-		all = all.With(found...)
+		all = all.WithoutPlace().With(found...)
 	}
 	for _, list := range [][]string{n.Request.Sbatch, n.Changed} {
 		for _, text := range list {

@@ -30,7 +30,7 @@ func opts(args ...string) sbatch.Options {
 func TestNeedsOfATask(t *testing.T) {
 	asked := 0
 	o := &options{
-		config: config.Slurm{Base: opts("time=5", "account=a", "no-requeue"), CPU: opts("partition=cpu", "mem-per-cpu=1G"), GPU: opts("partition=gpu", "gres=gpu:1,shard:2", "constraint=x")},
+		config: config.Slurm{Base: opts("time=5", "account=a", "no-requeue"), CPU: opts("partition=cpu", "mem-per-cpu=1G"), GPU: opts("partition=gpu", "gres=gpu:1,shard:2,disk:4", "constraint=x")},
 		find: func(_ context.Context, request string, _ usage.Learned) (sbatch.Options, error) {
 			asked++
 			switch request {
@@ -52,9 +52,9 @@ func TestNeedsOfATask(t *testing.T) {
 		{runner.Needs{}, config.Limits{}, "--time=5 --account=a --no-requeue --partition=cpu --mem-per-cpu=1G", 0},
 		{runner.Needs{Request: task.Request{Sbatch: []string{"mem=8G", "time=2h"}}}, config.Limits{}, "--account=a --no-requeue --partition=cpu --mem=8G --time=2:00:00", 0},
 		{runner.Needs{Request: task.Request{Sbatch: []string{"requeue", "time=90"}}}, config.Limits{}, "--account=a --partition=cpu --mem-per-cpu=1G --requeue --time=90", 0},
-		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus=3"}}}, config.Limits{}, "--time=5 --account=a --no-requeue --partition=gpu --constraint=x --gpus=3", 0},
+		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus=3"}}}, config.Limits{}, "--time=5 --account=a --no-requeue --partition=gpu --gres=disk:4 --constraint=x --gpus=3", 0},
 		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gres=shard:1"}}}, config.Limits{}, "--time=5 --account=a --no-requeue --partition=gpu --constraint=x --gres=shard:1", 0},
-		{runner.Needs{GPU: true, Request: task.Request{Find: "f"}}, config.Limits{}, "--account=a --no-requeue --partition=big --gpus-per-node=2 --time=1:00:00", 0},
+		{runner.Needs{GPU: true, Request: task.Request{Find: "f"}}, config.Limits{}, "--account=a --no-requeue --gres=disk:4 --partition=big --gpus-per-node=2 --time=1:00:00", 0},
 		{runner.Needs{Request: task.Request{Find: "f", Sbatch: []string{"time=10"}}, Changed: []string{"mem=2G", "time=0:20:00"}}, config.Limits{},
 			"--account=a --no-requeue --partition=big --gpus-per-node=2 --mem=2G --time=0:20:00", 0},
 		{runner.Needs{Request: task.Request{Find: "none"}}, config.Limits{}, "the request: nothing matches", fault.Failed},
@@ -66,7 +66,7 @@ func TestNeedsOfATask(t *testing.T) {
 		{runner.Needs{Request: task.Request{Sbatch: []string{"account=b"}}}, config.Limits{Accounts: config.Names{"a", "c"}}, "account b; allowed are a, c", fault.Usage},
 		{runner.Needs{Request: task.Request{Sbatch: []string{"partition=cpu,gpu"}}}, config.Limits{Partitions: config.Names{"cpu"}}, "partition gpu; allowed are cpu", fault.Usage},
 		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus-per-node=a100:2", "nodes=1-2"}}}, config.Limits{GPUs: 3}, "4 GPUs; 3 at most", fault.Usage},
-		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus-per-task=1", "ntasks=4"}}}, config.Limits{GPUs: 4}, "--time=5 --account=a --no-requeue --partition=gpu --constraint=x --gpus-per-task=1 --ntasks=4", 0},
+		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus-per-task=1", "ntasks=4"}}}, config.Limits{GPUs: 4}, "--time=5 --account=a --no-requeue --partition=gpu --gres=disk:4 --constraint=x --gpus-per-task=1 --ntasks=4", 0},
 		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus=many:x"}}}, config.Limits{GPUs: 4}, "do not say how many", fault.Usage},
 	} {
 		o.config.Limits = tt.limits

@@ -52,7 +52,7 @@ func (r *Runner) nearest(ctx context.Context, err error, given sbatch.Options) s
 		return ""
 	}
 	if m := unknownOption.FindStringSubmatch(e.Exit.Stderr); m != nil {
-		help, err := r.client.Output(ctx, 0, "sbatch", "--help")
+		help, err := r.client.Output(ctx, "sbatch", "--help")
 		if err != nil {
 			return ""
 		}

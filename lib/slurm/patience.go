@@ -1,0 +1,46 @@
+package slurm
+
+import (
+	"os"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/unit"
+)
+
+// limitEnv sets how long a command of Slurm may take.
+const limitEnv = "PONOS_SLURM_TIMEOUT"
+
+// Limits of each command of Slurm. The commands themselves stop waiting for the controller after
+// MessageTimeout, usually 10 to 100 seconds.
+const (
+	usual = time.Minute
+	soon  = 15 * time.Second // where the caller can do without the answer
+)
+
+// Patience is how long a command of Slurm may take.
+func Patience() time.Duration {
+	limit, err := patience()
+	if err != nil {
+		return usual // the command itself reports the error
+	}
+	return limit
+}
+
+// Soon is how long a command of Slurm may take whose answer the caller can do without.
+func Soon() time.Duration { return min(Patience(), soon) }
+
+func patience() (time.Duration, error) {
+	text := os.Getenv(limitEnv)
+	if text == "" {
+		return usual, nil
+	}
+	limit, err := unit.Duration(text)
+	if err != nil {
+		return 0, fault.Errorf(fault.Usage, "%s: %w", limitEnv, err)
+	}
+	if limit <= 0 {
+		return 0, fault.Errorf(fault.Usage, "%s: %q: expected more than 0", limitEnv, text)
+	}
+	return limit, nil
+}
