@@ -15,6 +15,11 @@ import (
 
 // Stop stops a task and reports it as stopped. A job that is already gone counts as success.
 func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
+	p, err := a.placeOf(ctx)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	defer p.leave()
 	if err := a.recoverJobs(ctx); err != nil {
 		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
 	}
@@ -23,7 +28,7 @@ func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
 		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
 	}
 	defer held.Close()
-	o, err := a.stop(ctx, d)
+	o, err := a.stop(ctx, d, p)
 	if err != nil {
 		return o, fmt.Errorf("task %s: %w", id, err)
 	}
@@ -51,7 +56,7 @@ func (a *Agent) lockForStop(ctx context.Context, id task.ID) (d Dir, held *lock.
 	return d, held, err
 }
 
-func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
+func (a *Agent) stop(ctx context.Context, d Dir, p place) (task.Outcome, error) {
 	record, err := a.open(d)
 	if err != nil {
 		return task.Outcome{}, err
@@ -85,8 +90,15 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	process := noArtifacts
 	report := task.Report{State: task.Stopped, Reason: "stopped at the request of the queue"}
 	if ref.Job != "" {
+		p.leave() // others are cancelled with it
 		if err := a.Runner.Stop(ctx, ref); err != nil {
 			return task.Outcome{}, err
+		}
+		if ctx, err = a.Enter(ctx); err != nil {
+			return task.Outcome{}, err
+		}
+		if again, ok := ctx.Value(placeKey{}).(place); ok {
+			defer again.leave()
 		}
 		process = record.Process
 		record.Job = ref.Job

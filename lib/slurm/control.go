@@ -16,9 +16,9 @@ func (c *Client) Requeue(ctx context.Context, id string) error {
 	return err
 }
 
-// Cancel cancels a job. If the job has already ended, that is not an error.
-func (c *Client) Cancel(ctx context.Context, id string) error {
-	_, err := c.Output(ctx, "scancel", "--", id)
+// Cancel cancels jobs by one call. If one has already ended, that is not an error.
+func (c *Client) Cancel(ctx context.Context, ids ...string) error {
+	_, err := c.Output(ctx, "scancel", append([]string{"--"}, ids...)...)
 	var e *Error
 	if errors.As(err, &e) && e.Says("Invalid job id", "already completing or completed") {
 		return nil

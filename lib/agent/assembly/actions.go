@@ -58,8 +58,8 @@ func (a Actions) Run(ctx context.Context) (err error) {
 			system.Problem(err)
 		},
 	}
-	if a.Kind == task.Start && system.Agent.Runner.Can().Batch != nil {
-		// Tasks that are ready wait for others, to be submitted with them.
+	if can := system.Agent.Runner.Can(); a.Kind == task.Start && can.Batch != nil || a.Kind == task.Stop && can.Trim != nil {
+		// Tasks that are ready wait for others, to be submitted or cancelled with them.
 		system.Agent.Places = make(chan struct{}, a.Jobs)
 		s.Jobs, s.Enter = a.Jobs*waiting, system.Agent.Enter
 	}

@@ -51,6 +51,9 @@ func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner
 		On: o.Pack, State: p.state, Worker: worker,
 		Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")},
 	})
+	m.runner.Account(slurmrunner.Accounting{
+		File: filepath.Join(state, "accounting.json"), Warn: func(text string) { p.Agent.Log.Warn(text) },
+	})
 	return m.runner, nil
 }
 

@@ -210,18 +210,12 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 			if path == "" {
 				continue
 			}
-			e, err := s.read(path)
+			e, err := s.readFile(path)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			if err != nil {
 				return Entry{}, fault.Errorf(fault.Unavailable, "spool: %w", err)
-			}
-			if _, agent := fileParts(filepath.Base(path)); agent != "" {
-				e.Agent = agent
-			}
-			if e.Agent == stopper {
-				e.State = task.Stopping
 			}
 			return e, nil
 		}
@@ -231,6 +225,21 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 		return Entry{}, err
 	}
 	return Entry{}, fault.Wrap(fault.Unavailable, queue.ErrGone)
+}
+
+// readFile reads a task, and who has taken it by the name of its file.
+func (s *Spool) readFile(path string) (Entry, error) {
+	e, err := s.read(path)
+	if err != nil {
+		return e, err
+	}
+	if _, agent := fileParts(filepath.Base(path)); agent != "" {
+		e.Agent = agent
+	}
+	if e.Agent == stopper {
+		e.State = task.Stopping
+	}
+	return e, nil
 }
 
 // active returns the path of an active task, or "".

@@ -384,9 +384,20 @@ func (s *Spool) Read(r Summary) (Entry, error) {
 // RequestStops is RequestStop for the tasks of summaries. The errors are in the order of the tasks.
 func (s *Spool) RequestStops(all []Summary) []error {
 	errs := make([]error, len(all))
+	taken := map[task.ID]string{}
+	if entries, err := os.ReadDir(s.path(activeDir, "")); err == nil { // once, and not for each
+		for _, entry := range entries {
+			id, _ := fileParts(entry.Name())
+			taken[id] = s.path(activeDir, entry.Name())
+		}
+	}
 	_ = parallel(len(all), func(i int) error {
+		path := taken[all[i].ID]
 		if all[i].where == 'n' {
-			if e, err := s.read(s.path(newDir, string(all[i].ID)+".json")); err == nil {
+			path = s.path(newDir, string(all[i].ID)+".json")
+		}
+		if path != "" {
+			if e, err := s.readFile(path); err == nil && !e.State.Final() {
 				errs[i] = s.requestStop(e)
 				return nil
 			}

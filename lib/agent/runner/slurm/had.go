@@ -39,7 +39,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	if len(ids) == 0 {
 		return nil
 	}
-	err := r.client.EachConsumed(ctx, ids, slurm.Period{}, func(c *slurm.Consumed) error {
+	each := func(c *slurm.Consumed) error {
 		i, ok := at[c.Label]
 		run := usage.Of(c)
 		record := c.Record
@@ -61,7 +61,8 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 			j.Reason += fmt.Sprintf("; it used %s of its %s of memory", unit.ShortSize(int64(run.PeakMB)<<20), unit.ShortSize(j.Had.Memory))
 		}
 		return nil
-	})
+	}
+	err := r.accounting.ask(ctx, r.now, func(ctx context.Context) error { return r.client.EachConsumed(ctx, ids, slurm.Period{}, each) })
 	if ctx.Err() != nil {
 		return err
 	}

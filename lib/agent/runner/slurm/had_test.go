@@ -82,7 +82,7 @@ func TestWhatJobsHad(t *testing.T) {
 			e.ref.Missing = task.Absence{}.Again(at.Add(-time.Hour)).Again(at.Add(-50 * time.Minute)).Again(at.Add(-40 * time.Minute)).Again(at.Add(-time.Minute))
 		}
 		asked := &sacct{t: t, text: tt.text, err: tt.err}
-		r := &Runner{client: &slurm.Client{Run: asked}}
+		r := &Runner{now: func() time.Time { return now }, client: &slurm.Client{Run: asked}}
 		jobs := []runner.Job{tt.job}
 		if err := r.had(t.Context(), []evidence{e}, jobs); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -93,12 +93,12 @@ func TestWhatJobsHad(t *testing.T) {
 	}
 	// Nobody asks about others: those that go on, and those that are not tried again.
 	for _, job := range []runner.Job{{State: task.Running}, {State: task.Completed}, {State: task.Error, Unknown: true, Cause: need.OOM}, {State: task.Error, NotBegun: true, Cause: need.Node}, {State: task.Error}} {
-		r := &Runner{client: &slurm.Client{Run: &sacct{t: t}}}
+		r := &Runner{now: func() time.Time { return now }, client: &slurm.Client{Run: &sacct{t: t}}}
 		if err := r.had(t.Context(), []evidence{{ref: runner.Ref{Retried: true}}}, []runner.Job{job}); err != nil {
 			t.Error(err)
 		}
 	}
-	r := &Runner{client: &slurm.Client{Run: &sacct{t: t}}}
+	r := &Runner{now: func() time.Time { return now }, client: &slurm.Client{Run: &sacct{t: t}}}
 	if err := r.had(t.Context(), []evidence{{}}, []runner.Job{{State: task.Error, Cause: need.OOM}}); err != nil {
 		t.Error(err)
 	}

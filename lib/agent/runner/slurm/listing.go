@@ -46,6 +46,23 @@ func (l *listing) recent(ctx context.Context) ([]slurm.Job, error) {
 	return l.fresh(ctx)
 }
 
+// since returns the jobs of a call that began at a time or later.
+func (l *listing) since(ctx context.Context, at time.Time) ([]slurm.Job, error) {
+	l.mu.Lock()
+	c := l.running
+	late := c == nil || c.began.Before(at)
+	l.mu.Unlock()
+	if late {
+		return l.fresh(ctx)
+	}
+	select {
+	case <-c.done:
+		return c.jobs, c.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // young is the age up to which a result is reused.
 const young = 2 * time.Second
 

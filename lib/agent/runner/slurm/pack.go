@@ -17,6 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -489,6 +490,7 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 		}
 		return fault.Errorf(fault.Failed, "pilot job %s has not ended the task within %v", pilot, r.stopWait)
 	}
+	at := clock.Now()
 	for delay := 200 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
 		gone, err := r.packs.Dir.Cancel(ref.Dir)
 		if gone || err != nil {
@@ -498,7 +500,7 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 		if err != nil || pilot == "" {
 			return err
 		}
-		rows, err := r.listing.fresh(ctx)
+		rows, err := r.listing.since(ctx, at)
 		if err != nil {
 			return late(err)
 		}
@@ -517,10 +519,8 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 		} else if state = rows[i].State; !Alive(&rows[i]) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return late(context.Cause(ctx))
-		case <-time.After(delay):
+		if at, err = r.stops.changed(ctx, delay); err != nil {
+			return late(err)
 		}
 	}
 }

@@ -24,14 +24,16 @@ import (
 
 // Runner runs tasks on a Slurm cluster.
 type Runner struct {
-	client   *slurm.Client
-	uid      int
-	stopWait time.Duration
-	now      func() time.Time
-	listing  listing
-	options  *options
-	arrays   arrays
-	packs    *packs // nil: none
+	client     *slurm.Client
+	uid        int
+	stopWait   time.Duration
+	now        func() time.Time
+	listing    listing
+	options    *options
+	arrays     arrays
+	stops      stops
+	accounting Accounting
+	packs      *packs // nil: none
 }
 
 // New returns a runner for the jobs of this user.
@@ -41,6 +43,7 @@ func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 		rows, _, err := r.queue(ctx)
 		return rows, err
 	}
+	r.stops.cancel = client.Cancel
 	r.arrays.off = !c.Arrays
 	r.options = &options{client: client, config: c, find: find, now: r.now, uid: r.uid}
 	return r
@@ -228,7 +231,14 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 			ids = append(ids, id)
 		}
 	}
-	records, err := r.client.Account(ctx, ids)
+	var records map[string]slurm.Record
+	var err error
+	if len(ids) > 0 {
+		err = r.accounting.ask(ctx, r.now, func(ctx context.Context) (err error) {
+			records, err = r.client.Account(ctx, ids)
+			return err
+		})
+	}
 	var missing *command.NotFoundError
 	none := errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
 	if err != nil && ctx.Err() != nil {
@@ -395,12 +405,14 @@ type unsureError struct{ err error }
 func (e *unsureError) Error() string   { return e.err.Error() }
 func (e *unsureError) Unwrap() []error { return []error{e.err, runner.ErrUnsure} }
 
-// Stop cancels all jobs of the task, and waits until squeue shows none of them as alive.
+// Stop cancels all jobs of the task, and waits until squeue shows none of them as alive. Concurrent stops
+// share calls of squeue and scancel.
 func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	mark := task.Marks(ref.Task)
 	ctx, cancel := context.WithTimeoutCause(ctx, r.stopWait,
 		fault.Errorf(fault.Failed, "job %s has not ended within %v of scancel", ref.Job, r.stopWait))
 	defer cancel()
+	defer r.stops.begin()()
 	if err := r.stopPacked(ctx, ref); err != nil {
 		return err
 	}
@@ -408,19 +420,25 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		ref.Job = "" // there may be another one
 	}
 	cancelled := map[string]bool{}
-	for delay := 200 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
-		rows, err := r.listing.fresh(ctx)
-		if err != nil {
-			return err
-		}
-		var alive []string
-		seen := ref.Job == ""
+	look := func(rows []slurm.Job, err error) (alive []string, seen bool, _ error) {
+		seen = ref.Job == ""
 		for i := range rows {
 			row := &rows[i]
 			seen = seen || row.Number() == ref.Job
 			if row.Comment == mark && Alive(row) {
 				alive = append(alive, row.Number())
 			}
+		}
+		return alive, seen, err
+	}
+	// What a recent listing shows as alive is cancelled; any other answer must be newer than the question.
+	alive, seen, err := look(r.listing.recent(ctx))
+	if err == nil && len(alive) == 0 {
+		alive, seen, err = look(r.listing.fresh(ctx))
+	}
+	for delay := quick; ; delay = min(2*delay, 2*time.Second) {
+		if err != nil {
+			return err
 		}
 		// Slurm has forgotten the job, or the listing is wrong. The id may have been reused.
 		if !seen && !cancelled[ref.Job] {
@@ -442,29 +460,27 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 			if cancelled[id] {
 				continue
 			}
-			if err := r.client.Cancel(ctx, id); err != nil {
+			if err := r.stops.job(ctx, id); err != nil {
 				return err
 			}
 			cancelled[id] = true
-			delay = 50 * time.Millisecond
+			delay = quick
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(delay):
+		at, waitErr := r.stops.changed(ctx, delay)
+		if waitErr != nil {
+			return waitErr
 		}
+		alive, seen, err = look(r.listing.since(ctx, at))
 	}
 }
 
 // Trim cancels jobs that wait although another one owns their task.
 func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
-	var errs []error
-	for _, id := range jobs {
-		if !pack.IsJob(id) { // scancel would take it for a job step of the pilot
-			errs = append(errs, r.client.Cancel(ctx, id))
-		}
+	jobs = slices.DeleteFunc(slices.Clone(jobs), pack.IsJob) // scancel would take it for a job step of the pilot
+	if len(jobs) == 0 {
+		return nil
 	}
-	return errors.Join(errs...)
+	return r.client.Cancel(ctx, jobs...)
 }
 
 // Past queries accounting once for the user's jobs since a time. A job belongs to a task by its

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,7 @@ type cluster struct {
 	lost  bool   // sbatch is killed right after it submitted an array
 	words string // of a refusal of all but arrays
 	texts []string
+	kept  string // a job that cannot be cancelled
 }
 
 // queueColumns is the header of the queue, with what is equal for all jobs.
@@ -87,6 +89,17 @@ func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error
 			return command.Result{}, &command.ExitError{Name: "sbatch", Code: -1, Signal: 9}
 		}
 		return command.Result{Stdout: []byte(id + "\n")}, nil
+	case "scancel":
+		for i, text := range c.rows {
+			if id, rest, _ := strings.Cut(text, "|"); slices.Contains(cmd.Args, id) {
+				_, rest, _ = strings.Cut(rest, "|")
+				c.rows[i] = id + "|CANCELLED|" + rest
+			}
+		}
+		if c.kept != "" && slices.Contains(cmd.Args, c.kept) {
+			return command.Result{}, &command.ExitError{Name: "scancel", Code: 1, Stderr: "scancel: error: Kill job error on job id " + c.kept + ": Access/permission denied\n"}
+		}
+		return command.Result{}, nil
 	case "scontrol":
 		return command.Result{}, nil
 	}
@@ -209,5 +222,38 @@ func TestARecordOfAnotherJob(t *testing.T) {
 		if got := e.matches(slurm.Record{ID: "7", Name: name, Submit: now.Unix()}); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// Many stops at once share calls of squeue and scancel. An error about one job is not that of the others.
+func TestStopsShareCalls(t *testing.T) {
+	const tasks = 600
+	c := &cluster{kept: "7"}
+	for i := range tasks {
+		c.rows = append(c.rows, row(fmt.Sprint(i), "PENDING", fmt.Sprintf("PONOS_TASK=t%d", i)))
+	}
+	r := newRunner(c)
+	r.stopWait = 10 * time.Minute
+	var wg sync.WaitGroup
+	for i := range tasks {
+		wg.Go(func() {
+			err := r.Stop(t.Context(), runner.Ref{Task: task.ID(fmt.Sprintf("t%d", i)), Job: fmt.Sprint(i)})
+			if (err != nil) != (i == 7) {
+				t.Errorf("t%d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if c.asked["scancel"] > tasks/10 || c.asked["squeue"] > tasks/10 {
+		t.Errorf("asked %v for %d stops", c.asked, tasks)
+	}
+	for _, text := range c.rows {
+		if !strings.Contains(text, "|CANCELLED|") {
+			t.Errorf("not cancelled: %s", text)
+		}
+	}
+	asked := c.asked["scancel"]
+	if err := r.Stop(t.Context(), runner.Ref{Task: "t1", Job: "1"}); err != nil || c.asked["scancel"] != asked {
+		t.Errorf("a job that has ended: %v, asked %v", err, c.asked)
 	}
 }

@@ -65,7 +65,7 @@ type evidence struct {
 	queue        *slurm.Job    // as squeue shows it; nil: it does not
 	account      *slurm.Record // as sacct shows it; nil: it does not
 	noAccounting bool
-	unanswered   bool // accounting was asked, and did not answer
+	unanswered   bool // accounting was asked and did not answer, or is left alone
 	siblings     bool // squeue and accounting show other elements of the job's array
 	// What the job script has recorded, if journal says that it was read.
 	journal bool
@@ -263,7 +263,7 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	forgotten := e.ref.Missing.Fact() && e.missing(gone)
 	absent := forgotten && (e.account != nil || e.unaccounted())
 	switch {
-	case e.run.Ended && (e.noAccounting && e.run.Closed || e.missing(lag)):
+	case e.run.Ended && ((e.noAccounting || e.unanswered) && e.run.Closed || e.missing(lag)):
 		// Even if Slurm requeues the job, the command is not run again.
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	case absent && e.run.Cut && !e.run.Closed:
