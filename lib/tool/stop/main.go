@@ -26,7 +26,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage:     Usage,
 		ArgsUsage: "[ID...]",
 		Description: "Reads action lines, as ponos-poll prints them, from standard input, or takes the\n" +
-			"ids of tasks as arguments. Lines that do not stop a task, such as starts, are passed on.",
+			"ids of tasks as arguments. Other lines, such as starts, are passed on.",
 		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-stop ID",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
