@@ -23,7 +23,7 @@ import (
 // this one for all else.
 type UnknownError struct {
 	// On is what is held meanwhile: a host that is away or refuses the credentials of this user, for all
-	// code of it, or this code alone. "": nothing is, as nobody remembers that.
+	// code of it, or this code alone. "": nothing is held.
 	On string
 	// Failures is how often in a row this code has failed although whatever was asked has answered.
 	Failures int
