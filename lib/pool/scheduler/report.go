@@ -195,7 +195,8 @@ func (s *scheduler) failures() []string {
 // one, and says how to see their output.
 func Failures(dir string, p *journal.Past, states ...string) (out []string) {
 	type kind struct {
-		state, why string
+		state, why string // why of the first task
+		what       wire.Outcome
 		nodes      []string
 		tasks      []int64
 		first      *journal.PastTask
@@ -208,10 +209,13 @@ func Failures(dir string, p *journal.Past, states ...string) (out []string) {
 		if !slices.Contains(states, state) {
 			continue
 		}
-		k := slices.IndexFunc(kinds, func(k *kind) bool { return k.state == state && k.why == why })
+		k := slices.IndexFunc(kinds, func(k *kind) bool {
+			// What was measured differs from task to task, and is no other reason.
+			return k.state == state && (k.why == why || k.what == wire.OutOfMemory && t.What == wire.OutOfMemory)
+		})
 		if k < 0 {
 			k = len(kinds)
-			kinds = append(kinds, &kind{state: state, why: why, first: t})
+			kinds = append(kinds, &kind{state: state, why: why, what: t.What, first: t})
 		}
 		kinds[k].tasks = append(kinds[k].tasks, t.Seq)
 		if t.Node != "" && !slices.Contains(kinds[k].nodes, t.Node) {
