@@ -76,6 +76,7 @@ func (p *place) begin(job string, restart int, out io.Writer) *exec.Cmd {
 	c := exec.Command(self)
 	c.Env = append(os.Environ(), "RECORD_DIR="+p.dir, "RECORD_SOURCE="+p.source, "SLURM_JOB_ID="+job, fmt.Sprintf("SLURM_RESTART_COUNT=%d", restart))
 	c.Stdout, c.Stderr = out, out
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -142,6 +143,14 @@ func TestExec(t *testing.T) {
 		},
 		"signals its job": {
 			command: []string{"sh", "-c", count + "for s in INT HUP QUIT USR1 USR2 ALRM; do kill -$s $PPID; done"}, runs: 1, want: Run{Begun: true, Ended: true, Closed: true},
+		},
+		"is signalled with all of its job, and handles that": {
+			command: []string{"sh", "-c", count + "for s in INT HUP QUIT USR1 USR2 ALRM; do trap : $s; kill -$s 0; done; exit 3"},
+			code:    3, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 3},
+		},
+		"is signalled with all of its job, and dies of that": {
+			command: []string{"sh", "-c", count + "kill -INT 0; exit 3"},
+			code:    130, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 130},
 		},
 		"removes its directory": {
 			command: []string{"sh", "-c", count + `rm -rf "$DIR"; exit 7`}, code: 7, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 7},
