@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -25,6 +26,48 @@ func TestRunKeepsStreamsApart(t *testing.T) {
 	}
 	if string(got.Stdout) != "data\n" || string(got.Stderr) != "talk\n" {
 		t.Errorf("stdout %q, stderr %q", got.Stdout, got.Stderr)
+	}
+}
+
+// A program that was removed while it runs is run again all the same.
+func TestSelfRemoved(t *testing.T) {
+	const again = "COMMAND_TEST_AGAIN"
+	if os.Getenv(again) == "2" {
+		fmt.Println("runs again")
+		return
+	}
+	if os.Getenv(again) == "1" {
+		path, err := os.Executable()
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		self, err := Self("any")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := System.Run(t.Context(), Cmd{
+			Name: "sh", Args: append([]string{"-c", `[ -x "$1" ] && exec "$@"`, "sh"}, append(self, "-test.run=^TestSelfRemoved$")...),
+			Env: append(os.Environ(), again+"=2"),
+		})
+		fmt.Printf("%s%v\n", got.Stdout, err)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := filepath.Join(t.TempDir(), "program")
+	executable.Write(t, removed, string(b))
+	got, err := System.Run(t.Context(), Cmd{Name: removed, Args: []string{"-test.run=^TestSelfRemoved$"}, Env: append(os.Environ(), again+"=1")})
+	if err != nil || !strings.HasPrefix(string(got.Stdout), "runs again\n") {
+		t.Errorf("%v: %s", err, got.Stdout)
 	}
 }
 
