@@ -87,25 +87,17 @@ func NewWorld(r Records) *World {
 }
 
 func schedulerOf(c slurm.Config) Scheduler {
-	number := func(name string, otherwise int) int {
-		if v, ok := c.SchedulerParameter(name); ok {
-			if n, err := strconv.ParseUint(v, 10, 31); err == nil {
-				return int(n)
-			}
-		}
-		return otherwise
-	}
 	has := func(name string) bool { _, ok := c.SchedulerParameter(name); return ok }
 	s := Scheduler{
 		Backfill:   c.Get("SchedulerType") != "sched/builtin",
 		Resolution: int64(c.BackfillResolution().Seconds()), Window: int64(c.BackfillWindow().Seconds()),
-		Interval: int64(number("bf_interval", 30)), MaxStart: number("bf_max_job_start", 0),
-		MaxTest: number("bf_max_job_test", 500), MaxUser: number("bf_max_job_user", 0), MaxPartition: number("bf_max_job_part", 0),
-		MaxAssoc: number("bf_max_job_assoc", 0), MaxUserInPartition: number("bf_max_job_user_part", 0),
-		ArrayTasks: number("bf_max_job_array_resv", 20), ReserveInPartition: number("bf_job_part_count_reserve", 0),
-		MinPriority:    float64(number("bf_min_prio_reserve", 0)),
+		Interval: int64(c.SchedulerNumber("bf_interval", 30)), MaxStart: c.SchedulerNumber("bf_max_job_start", 0),
+		MaxTest: c.SchedulerNumber("bf_max_job_test", 500), MaxUser: c.SchedulerNumber("bf_max_job_user", 0), MaxPartition: c.SchedulerNumber("bf_max_job_part", 0),
+		MaxAssoc: c.SchedulerNumber("bf_max_job_assoc", 0), MaxUserInPartition: c.SchedulerNumber("bf_max_job_user_part", 0),
+		ArrayTasks: c.SchedulerNumber("bf_max_job_array_resv", 20), ReserveInPartition: c.SchedulerNumber("bf_job_part_count_reserve", 0),
+		MinPriority:    float64(c.SchedulerNumber("bf_min_prio_reserve", 0)),
 		OneReservation: has("bf_one_resv_per_job"), LimitStop: has("assoc_limit_stop"),
-		QueueDepth: number("default_queue_depth", 100), AgeWeight: c.Weight("Age"), MaxAge: int64(c.Duration("PriorityMaxAge").Seconds()),
+		QueueDepth: c.SchedulerNumber("default_queue_depth", 100), AgeWeight: c.Weight("Age"), MaxAge: int64(c.Duration("PriorityMaxAge").Seconds()),
 		WholeNodes:    c.Get("SelectType") == "select/linear",
 		PreemptByTier: c.Get("PreemptType") == "preempt/partition_prio", PreemptByQOS: c.Get("PreemptType") == "preempt/qos",
 	}

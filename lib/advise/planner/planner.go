@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
@@ -188,11 +187,7 @@ func (n *Planner) MemoryPerCPU(p *slurm.Partition) float64 {
 	if p.MaxMemPerCPU.Set {
 		return float64(p.MaxMemPerCPU.Max)
 	}
-	most, err := strconv.ParseUint(n.Config.Get("MaxMemPerCPU"), 10, 32)
-	if err != nil {
-		return 0
-	}
-	return float64(most)
+	return n.Config.Number("MaxMemPerCPU")
 }
 
 // PreemptMode is what happens to a job of the partition that is preempted.
