@@ -14,8 +14,9 @@ import (
 // Counted is the usage that counts against the limits of an association or of a QOS. Resources
 // without usage are omitted.
 type Counted struct {
-	Jobs, JobsAccrue, Submit int64 // running, gaining priority by age, and pending or running
-	TRES                     TRES  // of running jobs
+	Jobs, JobsAccrue, Submit int64        // running, gaining priority by age, and pending or running
+	SubmitLimit              Limit[int64] // of Submit
+	TRES                     TRES         // of running jobs
 	WallMins                 float64
 	TRESMins                 TRES // used until now, with decay, in minutes of a resource
 	TRESRunMins              TRES // minutes that running jobs may still use until their time limits
@@ -30,6 +31,7 @@ type CountedAssociation struct {
 	Counted
 	Grp           GroupLimits
 	MaxJobs       Limit[int64] // running
+	MaxSubmit     Limit[int64] // pending or running; of an account, for each of its users
 	MaxTRESPerJob TRES
 	MaxWall       Limit[time.Duration]
 }
@@ -51,9 +53,14 @@ type Usages struct {
 
 // Usages queries the controller for the usage that counts against the limits of associations
 // and QOS. With PrivateData=usage, Slurm shows only that of the calling user.
-func (c *Client) Usages(ctx context.Context) (Usages, error) {
+// Of the associations, only those of users are returned where these are named.
+func (c *Client) Usages(ctx context.Context, users ...string) (Usages, error) {
 	parse := func(r io.Reader) (Usages, error) { return parseUsages(r, c.Odd) }
-	return stream(ctx, c, parse, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
+	args := []string{"--oneliner", "show", "assoc_mgr", "flags=assoc,qos"}
+	if len(users) > 0 {
+		args = append(args, "users="+strings.Join(users, ","))
+	}
+	return stream(ctx, c, parse, "scontrol", args...)
 }
 
 // ParseUsages parses the output of scontrol for Usages. It ignores limits of QOS: those of
@@ -164,6 +171,8 @@ func (p *counter) association(line []byte) CountedAssociation {
 			a.Default = text == "Yes"
 		case "MaxJobs":
 			a.MaxJobs = p.limit(text)
+		case "MaxSubmitJobs":
+			a.MaxSubmit = p.limit(text)
 		case "MaxTRESPJ":
 			a.MaxTRESPerJob = p.plain(text)
 		case "MaxWallPJ":
@@ -246,6 +255,9 @@ func (p *counter) count(to *Counted, key, value string) {
 		to.JobsAccrue = int64(p.used(key, value))
 	case "SubmitJobs":
 		to.Submit = int64(p.used(key, value))
+		if l := p.limit(value); l.Set {
+			to.SubmitLimit = l
+		}
 	case "Wall":
 		to.WallMins = p.used(key, value)
 	case "TRES":

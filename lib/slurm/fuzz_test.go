@@ -91,6 +91,14 @@ func FuzzListings(f *testing.F) {
 		}); err != nil && !strings.Contains(err.Error(), "sacct") {
 			t.Error(err)
 		}
+		if err := rows(in(), marked("sacct"), waitColumns, func(w *Waited) error {
+			if w.ID == "" || w.Limit < 0 || w.Hosts == "None assigned" {
+				t.Errorf("%+v", w)
+			}
+			return nil
+		}); err != nil && !strings.Contains(err.Error(), "sacct") {
+			t.Error(err)
+		}
 		for _, asked := range [][]column[Record]{endColumns, partColumns} {
 			records, err := parseAccount(in(), marked("sacct"), asked)
 			for id, r := range records {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -39,6 +40,7 @@ type builder struct {
 	now         int64
 	details     map[uint64]*slurm.JobDetail
 	partitionOf map[string]*slurm.Partition
+	model       admission.Cluster
 	memory      bool
 	users       map[string]uint32 // numbers of users
 	limits      limitIndex
@@ -63,6 +65,7 @@ func NewWorld(r Records) *World {
 			b.users[j.User] = d.UserID
 		}
 	}
+	b.model = admission.Cluster{Partitions: r.Partitions, Nodes: r.Nodes, Config: r.Config, Known: admission.Known{Config: true}}
 	b.nodes()
 	b.partitions()
 	b.reservations()
@@ -325,9 +328,19 @@ func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 		}
 	}
 	row.Het = j.HetID
+	if p := b.partitionOf[j.Partition]; p != nil {
+		least := b.model.Least(p, admission.Job{
+			CPUsPerTask: int64(row.Need.CPUs), MemMB: int64(row.Need.MemMB), GPUs: int64(row.Need.GPUs),
+			Exclusive: row.Whole || b.w.Scheduler.WholeNodes,
+		})
+		row.Gets(least)
+	}
 	row.Limits = b.asks(row)
 	if kind, ok := slurm.LimitOfReason(code); ok {
 		modelled := b.enforced && kind.Bound != "Min" && kind.Resource != "billing" && kind.Resource != "energy" && kind.Resource != "bb"
+		if kind.Per == "Job" || kind.Per == "Node" { // Slurm also counts what is known of the nodes that it chose
+			modelled = modelled && slices.ContainsFunc(row.Limits, func(a Ask) bool { return a.Amount > b.w.Limits[a.Limit].Max })
+		}
 		if row.AtLimit = !modelled; modelled {
 			return // the plan finds out whether it is for ever
 		}

@@ -67,7 +67,7 @@ func summaries() []spool.Summary {
 	if err != nil {
 		return nil
 	}
-	all, _ := s.Summaries()
+	all, _ := s.States()
 	return all
 }
 
@@ -76,27 +76,28 @@ func summaries() []spool.Summary {
 func taskWords(all []spool.Summary, beginning string) []string {
 	var words []string
 	seen := map[string]bool{}
-	add := func(word, about string) {
-		if strings.HasPrefix(word, beginning) && plain.MatchString(word) && !seen[word] && len(words) < maxWords {
+	add := func(word string, about func() string) {
+		if strings.HasPrefix(word, beginning) && !seen[word] && plain.MatchString(word) {
 			seen[word] = true
-			words = append(words, word+"\t"+about)
+			words = append(words, word+"\t"+about())
 		}
 	}
 	for _, final := range []bool{false, true} {
-		for _, s := range slices.Backward(all) {
+		for i := len(all) - 1; i >= 0 && len(words) < maxWords; i-- {
+			s := &all[i]
 			if s.Retried || s.State.Final() != final {
 				continue
 			}
-			add(s.Slug, string(s.State))
-			short := tasklist.Short(s.ID)
-			about := task.Clean(s.Slug) + ", " + string(s.State)
+			about := func() string { return task.Clean(s.Slug) + ", " + string(s.State) }
+			add(s.Slug, func() string { return string(s.State) })
+			short := s.ID.Short()
 			add(short, about)
 			if len(beginning) > len(short) {
 				add(string(s.ID), about)
 			}
 		}
 	}
-	return words
+	return words[:min(len(words), maxWords)]
 }
 
 // groupWords are the groups of tasks, the newest first.
