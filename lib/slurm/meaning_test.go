@@ -58,6 +58,11 @@ var otherwise = map[string]map[string]string{
 		"node-fail": "NODE_FAIL NodeDown 0:0 0:0 0 |  | whole=false  | NODE_FAIL  0",
 		"no-output": "FAILED JobLaunchFailure 15:53 0:0 0 |  | whole=false  | FAILED  181",
 	},
+	"20.11.4 nodes": {
+		"maint": "MAINT usable=true startable=true", "reserved": "RESERVED usable=true startable=true",
+		// Not captured.
+		"allocated": "", "draining": "", "mixed": "", "not-responding": "", "powered-down": "", "powering-down": "", "powering-up": "", "reboot": "", "reboot-requested": "",
+	},
 	"26.05.5 nodes": {"powering-down": "IDLE+POWER_DOWN usable=true startable=false"}, // a moment before
 }
 
@@ -89,12 +94,15 @@ func TestStatesMean(t *testing.T) {
 	for _, dir := range dirs {
 		version := filepath.Base(filepath.Dir(dir))
 		t.Run(version, func(t *testing.T) {
-			want := maps.Clone(meanings)
-			maps.Copy(want, otherwise[version])
-			compare(t, want, jobsMean(t, version))
-			want = maps.Clone(nodeMeanings)
+			want := maps.Clone(nodeMeanings)
 			maps.Copy(want, otherwise[version+" nodes"])
 			compare(t, want, nodesMean(t, dir))
+			if _, err := os.Stat(dir + "/job.txt"); err != nil {
+				return // a capture of nodes without jobs
+			}
+			want = maps.Clone(meanings)
+			maps.Copy(want, otherwise[version])
+			compare(t, want, jobsMean(t, version))
 			// The only job that waits for nodes alone has priorities.
 			for name, weighed := range map[string]bool{"sprio": true, "weightless/sprio": false} {
 				var factors []Factors
