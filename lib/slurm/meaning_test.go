@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // What the jobs of a capture of states mean, by their names, which say what they are. In the order of the columns: what squeue
@@ -36,8 +34,8 @@ var meanings = map[string]string{
 	"held-admin":        "PENDING JobHeldAdmin 0:0 0:0 0 | 1/1 gpus=0 holds=false | whole=false  | PENDING  0",
 	"het+0":             "RUNNING None 0:0 0:0 0 | 1/1 gpus=0 holds=true | whole=false cpu1:1:0 | RUNNING  0",
 	"het+1":             "RUNNING None 0:0 0:0 0 | 1/1 gpus=0 holds=true | whole=false gpu1:1:0 | RUNNING  0",
-	"no-output":         "FAILED JobLaunchFailure 15:53 0:0 0 |  | whole=false  | FAILED  181",
-	"node-fail":         "NODE_FAIL NodeDown 0:0 0:0 0 |  | whole=false  | NODE_FAIL  0",
+	"no-output":         "COMPLETED None 0:0 0:0 0 |  | whole=false  | COMPLETED  0",
+	"node-fail":         "NODE_FAIL NodeDown 0:1 0:0 0 |  | whole=false  | NODE_FAIL  0",
 	"out-of-memory":     "OUT_OF_MEMORY OutOfMemory 0:125 0:0 0 |  | whole=false  | OUT_OF_MEMORY  253",
 	"plain":             "RUNNING None 0:0 0:0 0 | 1/1 gpus=0 holds=true | whole=false cpu1:1:0 | RUNNING  0",
 	"preempted":         "PREEMPTED None 0:15 0:0 0 |  | whole=false  | PREEMPTED  143",
@@ -46,15 +44,27 @@ var meanings = map[string]string{
 	"requeued":          "RUNNING None 0:0 0:0 1 | 1/1 gpus=0 holds=true | whole=false gpu2:1:0 | RUNNING  0",
 	"reserved":          "PENDING Reservation 0:0 0:0 0 | 1/1 gpus=0 holds=false | whole=false  | PENDING  0",
 	"resources":         "PENDING Resources 0:0 0:0 0 | 1/1 gpus=0 holds=false | whole=false  | PENDING  0",
-	"signaled":          "FAILED JobLaunchFailure 0:11 0:0 0 |  | whole=false  | FAILED  139",
+	"signaled":          "FAILED RaisedSignal:11(Segmentation_fault) 0:11 0:0 0 |  | whole=false  | FAILED  139",
 	"special-exit":      "SPECIAL_EXIT job_requeued_in_held_state 0:0 0:0 1 | 1/1 gpus=0 holds=false | whole=false  | PENDING  0",
 	"step-failed":       "COMPLETED None 0:0 1:0 0 |  | whole=false  | COMPLETED  1",
 	"suspended":         "SUSPENDED None 0:0 0:0 0 | 1/1 gpus=0 holds=false | whole=false gpu2:1:0 | SUSPENDED  0",
 	"timeout":           "TIMEOUT TimeLimit 0:15 0:0 0 |  | whole=false  | TIMEOUT  143",
 }
 
-// What is meant otherwise in a version, where Slurm does it otherwise.
-var otherwise = map[string]map[string]string{}
+// What a version of Slurm does otherwise, of jobs and of nodes.
+var otherwise = map[string]map[string]string{
+	"22.05.8": { // does not make the directory of the output
+		"signaled":  "FAILED JobLaunchFailure 0:11 0:0 0 |  | whole=false  | FAILED  139",
+		"node-fail": "NODE_FAIL NodeDown 0:0 0:0 0 |  | whole=false  | NODE_FAIL  0",
+		"no-output": "FAILED JobLaunchFailure 15:53 0:0 0 |  | whole=false  | FAILED  181",
+	},
+	"20.11.4 nodes": {
+		"maint": "MAINT usable=true startable=true", "reserved": "RESERVED usable=true startable=true",
+		// Not captured.
+		"allocated": "", "draining": "", "mixed": "", "not-responding": "", "powered-down": "", "powering-down": "", "powering-up": "", "reboot": "", "reboot-requested": "",
+	},
+	"26.05.5 nodes": {"powering-down": "IDLE+POWER_DOWN usable=true startable=false"}, // a moment before
+}
 
 // What the nodes of a capture of states mean: their words, whether a job can count on them, and whether one starts there now.
 var nodeMeanings = map[string]string{
@@ -84,16 +94,15 @@ func TestStatesMean(t *testing.T) {
 	for _, dir := range dirs {
 		version := filepath.Base(filepath.Dir(dir))
 		t.Run(version, func(t *testing.T) {
-			want := maps.Clone(meanings)
-			maps.Copy(want, otherwise[version])
-			if diff := cmp.Diff(want, jobsMean(t, version)); diff != "" {
-				t.Errorf("jobs: %s", diff)
-			}
-			want = maps.Clone(nodeMeanings)
+			want := maps.Clone(nodeMeanings)
 			maps.Copy(want, otherwise[version+" nodes"])
-			if diff := cmp.Diff(want, nodesMean(t, dir)); diff != "" {
-				t.Errorf("nodes: %s", diff)
+			compare(t, want, nodesMean(t, dir))
+			if _, err := os.Stat(dir + "/job.txt"); err != nil {
+				return // a capture of nodes without jobs
 			}
+			want = maps.Clone(meanings)
+			maps.Copy(want, otherwise[version])
+			compare(t, want, jobsMean(t, version))
 			// The only job that waits for nodes alone has priorities.
 			for name, weighed := range map[string]bool{"sprio": true, "weightless/sprio": false} {
 				var factors []Factors
@@ -107,6 +116,21 @@ func TestStatesMean(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// compare reports each entry that is not as wanted.
+func compare(t *testing.T, want, got map[string]string) {
+	t.Helper()
+	for name := range got {
+		if want[name] == "" {
+			t.Errorf("%q: %q is not in the table", name, got[name])
+		}
+	}
+	for name := range want {
+		if got[name] != want[name] {
+			t.Errorf("%q: %q, want %q", name, got[name], want[name])
+		}
 	}
 }
 
@@ -203,6 +227,7 @@ func nodesMean(t *testing.T, dir string) map[string]string {
 		}
 		n := nodes[0]
 		words := slices.Sorted(strings.SplitSeq(n.State, "+"))
+		words = slices.DeleteFunc(words, func(w string) bool { return w == "PLANNED" }) // comes and goes with the plan
 		all[label] = fmt.Sprintf("%s usable=%v startable=%v", strings.Join(words, "+"), n.Usable(), n.Startable())
 	}
 	return all
