@@ -647,7 +647,7 @@ func TestEndOfJobIsRenewed(t *testing.T) {
 		t.Error("the pilot at the other node continues after the end")
 	}
 	after := before.Add(time.Hour)
-	client := &slurm.Client{Run: answer(after.Local().Format("2006-01-02T15:04:05") + "|RUNNING\n")}
+	client := &slurm.Client{Run: answer(after.Local().Format("2006-01-02T15:04:05") + "|RUNNING|N/A|\n")}
 	first.renew(t.Context(), client, &head)
 	if ends := follow(); len(ends) != 2 || !ends["cpu1@16"].Equal(after) || !ends["cpu2@16"].Equal(after) {
 		t.Errorf("the scheduler knows the ends %v, want %v of both nodes of job 16", ends, after)

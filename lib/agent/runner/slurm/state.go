@@ -344,7 +344,7 @@ func pendingReason(q *slurm.Job) string {
 	case "REQUEUED", "PREEMPTED", "REQUEUE_FED":
 		return "is put into the queue again (" + q.State + ")"
 	case "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT":
-		return "is held, until somebody runs scontrol release " + q.Number() + " (" + q.State + ")"
+		return "is held until \"scontrol release " + q.Number() + "\" is run (" + q.State + ")"
 	case "STOPPED":
 		return "stopped by a signal"
 	default:

@@ -47,7 +47,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"waits", evidence{queue: &slurm.Job{State: "PENDING", Reason: "Resources"}}, task.Pending, 0, false, "next in line: waits for nodes to become free (Resources)"},
 		{"preempted and requeued", evidence{queue: queue("REQUEUED")}, task.Pending, 0, false, "is put into the queue again (REQUEUED)"},
-		{"held after a launch failure", evidence{queue: queue("SPECIAL_EXIT")}, task.Pending, 0, false, "is held, until somebody runs scontrol release 7 (SPECIAL_EXIT)"},
+		{"held after a launch failure", evidence{queue: queue("SPECIAL_EXIT")}, task.Pending, 0, false, `is held until "scontrol release 7" is run (SPECIAL_EXIT)`},
 		{"runs", evidence{queue: queue("RUNNING")}, task.Running, 0, false, ""},
 		{"runs, and its command has ended", with(run(record.Run{Begun: true, Ended: true, Code: 3}), ago(5*time.Minute), queue("RUNNING"), nil), "", 0, true, "its command has ended, and Slurm shows the job as running"},
 		{"runs, and its command has long ended", with(run(record.Run{Begun: true, Ended: true, Code: 3}), ago(11*time.Minute), queue("RUNNING"), nil), task.Failed, 3, false, "exit code 3"},
