@@ -1,7 +1,7 @@
 # fish completion of ponos-task, made by completions/generate
 
 complete -c ponos-task -n 'not __fish_seen_subcommand_from env note checkpoint run' -f
-complete -c ponos-task -n 'not __fish_seen_subcommand_from env note checkpoint run' -a 'env' -d 'print variables about the task and the run, for eval'
+complete -c ponos-task -n 'not __fish_seen_subcommand_from env note checkpoint run' -a 'env' -d 'print the task and facts about the job as variables, for eval'
 complete -c ponos-task -n 'not __fish_seen_subcommand_from env note checkpoint run' -a 'note' -d 'append a line about the task to a file'
 complete -c ponos-task -n 'not __fish_seen_subcommand_from env note checkpoint run' -a 'checkpoint' -d 'save the work, then requeue the job'
 complete -c ponos-task -n 'not __fish_seen_subcommand_from env note checkpoint run' -a 'run' -d 'run a command in slices, until it is done'

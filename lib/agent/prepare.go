@@ -209,13 +209,8 @@ const maxString = 128 << 10
 func checkEnv(env map[string]string) (map[string]string, error) {
 	variables := make(map[string]string, len(env)+4)
 	for name, value := range env {
-		ok := name != "" && (name[0] < '0' || name[0] > '9')
-		for i := range len(name) {
-			c := name[i]
-			ok = ok && ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_')
-		}
 		switch {
-		case !ok:
+		case !task.IsVariable(name):
 			return nil, taskErrorf("invalid variable name %q", task.Clean(name))
 		case strings.ContainsRune(value, 0):
 			return nil, taskErrorf("variable %s has a zero byte", name)

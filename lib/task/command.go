@@ -5,6 +5,13 @@ import (
 	"strings"
 )
 
+// IsVariable reports whether a shell takes a name as that of a variable.
+func IsVariable(name string) bool {
+	return name != "" && (name[0] < '0' || name[0] > '9') && !strings.ContainsFunc(name, func(c rune) bool {
+		return c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9')
+	})
+}
+
 // SplitCommand splits a command line into its words as a shell does, with single
 // and double quotes and backslashes, but expands nothing: $HOME and * stay as they
 // are. This is how Docker's clients read the command of an image.

@@ -89,7 +89,7 @@ func TestProgressOnATerminal(t *testing.T) {
 		t.Errorf("its record does not stand alone: %q", out)
 	}
 	out = onTerminal(t, env, "ponos-submit --wait --slug patient -- true", regexp.MustCompile(`ponos-submit: patient: pending, \d+s`))
-	if !regexp.MustCompile(`(?m)^[0-9a-f-]{36}\r\n\rponos-submit: patient: pending, \d+s\x1b\[K`).MatchString(out) || !regexp.MustCompile(`\r\x1b\[Kponos-submit: task [0-9a-f-]{36} stays in the spool: pending\r\nponos-submit: hint: ponos-cancel [0-9a-f-]{36} stops it\r\n$`).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^[0-9a-f-]{36}\r\n\rponos-submit: patient: pending, \d+s\x1b\[K`).MatchString(out) || !regexp.MustCompile(`\r\x1b\[Kponos-submit: task [0-9a-f-]{36} is not stopped: it is pending\r\nponos-submit: hint: to stop it, run ponos-cancel [0-9a-f-]{36}\r\n$`).MatchString(out) {
 		t.Errorf("ponos-submit --wait: %q", out)
 	}
 	// In a pipe there are records only, and nothing on standard error.

@@ -354,7 +354,7 @@ func TestPilotsInAFreePartitionOverSlurm(t *testing.T) {
 	t.Cleanup(func() { _ = p.quietly("scancel", full) })
 	await(p, "a partition is full", func() bool { return p.state(full) == "RUNNING" })
 	status, stdout, stderr := p.run("a\nb\n", "echo {} $SLURM_JOB_PARTITION")
-	if status != 0 || !strings.Contains(stdout, "a gpu") || !strings.Contains(stdout, "b gpu") || !strings.Contains(stderr, ": expected start: ") {
+	if status != 0 || !strings.Contains(stdout, "a gpu") || !strings.Contains(stdout, "b gpu") || !strings.Contains(stderr, " is expected to start ") {
 		t.Errorf("status %d, %q, %q\n%s", status, stdout, stderr, p.said())
 	}
 	await(p, "the job ends with its scheduler", func() bool { return len(p.jobs()) == 0 })

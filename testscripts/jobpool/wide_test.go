@@ -165,7 +165,7 @@ func TestTasksOfSeveralNodesInPilots(t *testing.T) {
 	if want := "cpu1\ncpu2\npi is 3.141593, by 2 ranks\n"; status != 1 || stdout != want {
 		t.Errorf("exit %d, printed %q; want %q: %s\n%s", status, stdout, want, stderr, p.said())
 	}
-	if want := "task 3: the pool never has so many nodes: 1 job of at most 2 nodes each: it needs 9 nodes with 1 CPU each"; !strings.Contains(stderr, want) {
+	if want := "task 3: the pool never has what the task needs: 9 nodes with 1 CPU each; it has 1 job of at most 2 nodes each"; !strings.Contains(stderr, want) {
 		t.Errorf("%q, want %q", stderr, want)
 	}
 	p.noneLeft()

@@ -274,7 +274,7 @@ func TestSoonestOfClosedPartition(t *testing.T) {
 			t.Errorf("%s: %q, %q, status %d", state, out, errs, status)
 		}
 		out, errs, status = s.Run("lfind", "--soonest", request+" & partition=gpu_small")
-		if status != 1 || out != "" || !strings.Contains(errs, "no launcher matches") {
+		if status != 1 || out != "" || !strings.Contains(errs, "nothing matches") {
 			t.Errorf("%s: %q, %q, status %d", state, out, errs, status)
 		}
 		if _, errs, status := root.Run("scontrol", "update", "PartitionName=gpu_small", "State=UP"); status != 0 {

@@ -25,7 +25,10 @@ func TestSpool(t *testing.T) {
 		}
 		good := submit(`--image registry.example.org/lines:2 --env-file env -- sh -c 'test -n "$SECRET" && echo done'`)
 		next := submit("--image registry.example.org/lines:2 --after " + good + " -- sh -c 'exit 3'")
-		none := submit("-- echo no image")
+		if _, errs, code := w.run("ponos-submit -- echo no image"); code != 2 || !strings.Contains(errs, "the task has no --image, and rented machines run only images") {
+			t.Errorf("%d %s", code, errs)
+		}
+		none := submit("--spool " + filepath.Join(w.dir, "spool") + " -- echo no image")
 		said := w.until("tasks over", func() bool {
 			for _, id := range []string{good, next, none} {
 				if _, err := os.Stat(filepath.Join(w.dir, "spool/done", id+".json")); err != nil {

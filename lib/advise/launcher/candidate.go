@@ -46,7 +46,7 @@ const (
 	No    Verdict = "no"      // does not satisfy the request
 	Maybe Verdict = "unknown" // may satisfy it; the model or memory of its GPUs is unknown
 	Yes   Verdict = "yes"     // satisfies it, and is in the answer
-	Spare Verdict = "spare"   // satisfies it, but is not in the answer
+	Spare Verdict = "spare"   // satisfies it too, and others come first
 )
 
 // candidates evaluates all candidates of a Slurm launcher. It returns those that match, best

@@ -162,5 +162,5 @@ func (s *Search) Nothing(ctx context.Context, r request.Request) error {
 			}
 		}
 	}
-	return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
+	return fault.Hint(fault.Errorf(fault.Failed, "nothing matches %s", r), hint)
 }

@@ -224,7 +224,7 @@ func (w World) Cluster(ctx context.Context) (*cluster.Snapshot, error) {
 
 // FindOptions returns the options of sbatch that satisfy a request. Only Slurm launchers on
 // this host are searched. The error is of kind fault.Usage for an invalid request or file,
-// fault.Failed if no launcher matches, and fault.Unavailable if Slurm does not answer or all
+// fault.Failed if nothing matches, and fault.Unavailable if Slurm does not answer or all
 // matching nodes are down for the moment.
 func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 	r, err := request.Parse(q.Spec)
@@ -248,7 +248,7 @@ func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 		again.Ask = repaired(again.Ask)
 		if other, err := again.Find(ctx, r); err == nil && other != nil {
 			return nil, fault.Errorf(fault.Unavailable,
-				"no launcher matches %s at this time: its nodes are down or drained, or its partition is closed", r)
+				"nothing matches %s at this time: its nodes are down or drained, or its partition is closed", r)
 		}
 		return nil, s.Nothing(ctx, r)
 	}

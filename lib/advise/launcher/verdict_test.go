@@ -42,12 +42,13 @@ func TestVerdicts(t *testing.T) {
 		{"--partition=gpu --qos=qos_gpu-t3 --time=21:00:00", "Slurm would refuse the job: QoS qos_gpu-t3: 21:00:00 requested, the QoS qos_gpu-t3 allows 20:00:00", "same"},
 		{"--partition=gpu --qos=limited", "Slurm would refuse the job: account research: alice may not use the QoS limited with the account research", "same"},
 		{"--partition=gpu_csi_a", "Slurm would refuse the job: partition gpu_csi_a: the partition is for the accounts csi only, not research", "same"},
-		{"--partition=cpu --gpus=1", "", "Slurm would refuse the job: partition cpu: it has no node with the requested CPUs, memory and GPUs on each"},
+		{"--partition=cpu --gpus=1", "", "Slurm would refuse the job: partition cpu: none of its nodes has 1 GPU"},
 		{"--partition=gpu --gpus=a100:4 --nodes=1", "", ""},
-		{"--partition=gpu --gpus-per-node=5", "", "Slurm would refuse the job: partition gpu: it has no node with the requested CPUs, memory and GPUs on each"},
+		{"--partition=gpu --gpus-per-node=5", "", "Slurm would refuse the job: partition gpu: none of its nodes has 5 GPUs: the largest, gpu1, has 4 GPUs"},
 		{"--partition=gpu,gpu_small --gpus-per-node=rtx2080:2", "", ""},
-		{"--cpus-per-task=5", "", "Slurm would refuse the job: partition cpu: it has no node with the requested CPUs, memory and GPUs on each"},
-		{"--partition=cpu --mem=8001", "", "Slurm would refuse the job: partition cpu: it has no node with the requested CPUs, memory and GPUs on each"},
+		{"--cpus-per-task=5", "", "Slurm would refuse the job: partition cpu: none of its nodes has 5 CPUs: the largest, cpu1, has 4 CPUs"},
+		{"--partition=cpu --mem=8001", "", "Slurm would refuse the job: partition cpu: none of its nodes has 8001MiB of memory: the largest, cpu1, has 8000MiB of memory"},
+		{"--partition=gpu --gpus=h100:1", "", "Slurm would refuse the job: partition gpu: none of its nodes has all of this: 1 CPU, 1 GPU of type h100"},
 		{"--partition=hidden --gpus=99", "", ""}, // sbatch reports it
 	} {
 		if tt.hopeless == "same" {

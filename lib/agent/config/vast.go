@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ponos-tools/ponos/lib/base/place"
+	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Vast configures how tasks run on rented machines. Amounts are in dollars, sizes in GB.
@@ -230,7 +231,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	for name, value := range v.ExtraEnv {
 		switch {
-		case name == "" || strings.Trim(name, alphanumeric+"_") != "" || '0' <= name[0] && name[0] <= '9':
+		case !task.IsVariable(name):
 			problem("vast_api.extra_env", "invalid variable name %.40q", name)
 		case strings.ContainsRune(value, 0):
 			problem("vast_api.extra_env", "%s: the value contains a null byte", name)

@@ -185,8 +185,8 @@ func Check(path, state, host string) error {
 
 func busy(path string, pid int) error {
 	return fault.Hint(
-		fault.Errorf(fault.Busy, "another agent is running: process %d, by %q", pid, path),
-		"end it, or give this one a pid_file and a data_dir of its own")
+		fault.Errorf(fault.Busy, "another agent is running: process %d, which holds %q", pid, path),
+		fmt.Sprintf("to end it, run kill %d; two agents need two configurations, each with its own pid_file and data_dir", pid))
 }
 
 // Alive records that this agent is running and takes a turn every so often.

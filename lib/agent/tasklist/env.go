@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // ReadEnv reads variables: one NAME=VALUE per line, with blank lines and comments between them.
@@ -26,8 +27,8 @@ func ReadEnv(name string) (map[string]string, error) {
 			continue
 		}
 		variable, value, ok := strings.Cut(line, "=")
-		if !ok || variable == "" || strings.ContainsAny(variable, " \t'\"") {
-			errs = append(errs, fault.Errorf(fault.Usage, "%s:%d: expected NAME=VALUE", name, n)) // the line may hold a secret
+		if !ok || !task.IsVariable(variable) { // the line may hold a secret
+			errs = append(errs, fault.Errorf(fault.Usage, "%s:%d: expected NAME=VALUE, and only letters, digits and _ in NAME", name, n))
 			continue
 		}
 		if l := len(value); l > 1 && (value[0] == '"' || value[0] == '\'') && value[l-1] == value[0] {

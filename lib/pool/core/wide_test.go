@@ -139,7 +139,7 @@ func TestTaskOfMoreNodesThanThereCanBe(t *testing.T) {
 	if n := w.core.Status(w.now).Width; n != 4 {
 		t.Errorf("the widest task that waits needs %d nodes, want 4", n)
 	}
-	const why = "the pool never has so many nodes: 2 jobs of at most 2 nodes each: it needs 5 nodes with 1 CPU each"
+	const why = "the pool never has what the task needs: 5 nodes with 1 CPU each; it has 2 jobs of at most 2 nodes each"
 	if got := w.core.misfit(&pool.Spec{Need: pool.Need{CPUs: 1, Nodes: 5}}); got != why {
 		t.Errorf("%q, want %q", got, why)
 	}

@@ -277,7 +277,7 @@ func (c *Core) misfitAs(need pool.Need) string {
 	for _, name := range need.Named.Names() {
 		switch shared := c.Shared.Get(name); {
 		case shared > 0 && need.Named.Get(name) > shared:
-			return fmt.Sprintf("the pool has %v %s in all: it needs %v", shared, name, need)
+			return fmt.Sprintf("the pool has %v %s in all, and the task needs %v", shared, name, need.Named.Get(name))
 		case shared > 0:
 			local.Named = local.Named.With(name, 0)
 		case !slices.ContainsFunc(c.Resources, func(r Resources) bool { return r.Named.Get(name) > 0 }):
@@ -285,8 +285,8 @@ func (c *Core) misfitAs(need pool.Need) string {
 		}
 	}
 	if most := c.MaxJobs * c.widest; c.Elastic && most > 0 && need.Width() > most {
-		return fmt.Sprintf("the pool never has so many nodes: %s of at most %s each: it needs %s",
-			plural(int64(c.MaxJobs), "job"), plural(int64(c.widest), "node"), need)
+		return fmt.Sprintf("the pool never has what the task needs: %s; it has %s of at most %s each",
+			need, plural(int64(c.MaxJobs), "job"), plural(int64(c.widest), "node"))
 	}
 	if len(c.nodes) == 0 {
 		return ""
@@ -301,9 +301,9 @@ func (c *Core) misfitAs(need pool.Need) string {
 		}
 	}
 	if need.Nodes > 1 {
-		return "the pool has too few nodes that are large enough: it needs " + need.String()
+		return "too few nodes of the pool have what the task needs: " + need.String()
 	}
-	return "no node of the pool is large enough: it needs " + need.String()
+	return "no node of the pool has what the task needs: " + need.String()
 }
 
 // holds reports whether a node is large enough, as far as is known.

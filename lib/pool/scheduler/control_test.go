@@ -59,7 +59,7 @@ func TestServe(t *testing.T) {
 			if a := run("sleep 5 4", 1); a.Result == nil || a.Result.Exit != 4 || a.Seq != 1 {
 				t.Errorf("answer %+v", a)
 			}
-			if a := run("sleep 5", 3); !strings.Contains(a.Error, "no node of the pool is large enough: it needs 3 CPUs") {
+			if a := run("sleep 5", 3); !strings.Contains(a.Error, "no node of the pool has what the task needs: 3 CPUs") {
 				t.Errorf("answer %+v", a)
 			}
 			if a := ask(requests, &Request{Op: "wait", Seqs: []int64{1}}); a.Result == nil || a.Result.Exit != 4 {

@@ -79,8 +79,8 @@ func TestWhatFitsNoNodeIsRefused(t *testing.T) {
 {"cmd":"sleep 1","cpus":4}
 {"cmd":"sleep 1","mem":"2G"}
 `), 1, 2, 0, 1)
-		l.says("task 1: no node of the pool is large enough: it needs 5 CPUs")
-		l.says("task 3: no node of the pool is large enough: it needs 1 CPU, 2G")
+		l.says("task 1: no node of the pool has what the task needs: 5 CPUs")
+		l.says("task 3: no node of the pool has what the task needs: 1 CPU, 2G")
 	})
 }
 

@@ -29,10 +29,14 @@ func Option(s string) (sbatch.Option, error) {
 	case strings.ContainsFunc(o.Value, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		err = fmt.Errorf("option %q: the value has a control character", shown)
 	case known == nil || known.Use&sbatch.ByTask == 0:
+		err = fmt.Errorf("option %q is not allowed for a task", shown)
+		if known == nil {
+			err = fmt.Errorf("sbatch has no option %q", shown)
+		}
 		if near := sbatch.Nearest(o.Name, sbatch.ByTask); near != "" && near != o.Name {
-			err = fmt.Errorf("option %q is not allowed for a task; did you mean %q?", shown, near)
+			err = fmt.Errorf("%w; did you mean %q?", err, near)
 		} else {
-			err = fmt.Errorf("option %q is not allowed for a task: expected a long option of sbatch for resources, such as mem=8G", shown)
+			err = fmt.Errorf("%w: expected a long option for resources, such as mem=8G", err)
 		}
 	case err == nil && SignalsScript(o):
 		err = errors.New("option \"signal\": " + OnlyScript + "; ponos-task run saves before the time limit")

@@ -253,7 +253,7 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 			v.at.Add(o.Recovery).Format("2006-01-02 15:04"), span(o.Recovery), app.Sanitize(r.User))
 	default:
 		p.line("  ",
-			"the factor will not be back to 0.5 even if %s runs nothing: the account as a whole, or the others in it, determine it",
+			"the factor stays below 0.5 even if %s runs nothing: the usage of the account's other users counts too",
 			app.Sanitize(r.User))
 	}
 }

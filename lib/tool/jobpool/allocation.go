@@ -45,7 +45,7 @@ func (e *earliest) String() string {
 	if !e.made.IsZero() {
 		how += ", as planned at " + e.made.Local().Format(time.TimeOnly)
 	}
-	return fmt.Sprintf("options: %s: expected start: %s%s", strings.Join(e.Args, " "), when, how)
+	return fmt.Sprintf("a job with %s is expected to start %s%s", strings.Join(e.Args, " "), when, how)
 }
 
 // allocation are the options of sbatch for --alloc: of all matches those with which a job starts
@@ -95,7 +95,7 @@ func allocation(c *cli.Context) (sbatch.Options, error) {
 	if errors.As(unplanned, &exit) {
 		unplanned = errors.New(complaint(exit))
 	}
-	say("options: %s: expected start not known: %v", strings.Join(found, " "), unplanned)
+	say("when a job with %s starts is not known: %v", strings.Join(found, " "), unplanned)
 	return optionsOf(found)
 }
 

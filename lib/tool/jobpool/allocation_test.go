@@ -55,14 +55,14 @@ func TestAllocTakesTheSoonest(t *testing.T) {
 		says    string
 		asked   int
 	}{
-		"now":     {strings.Replace(soonest, "%", "0", 1), "--partition=gpu --time=30", "jobpool: options: --partition=gpu --time=30: expected start: now, if jobs run to their time limits\n", 1},
-		"later":   {strings.Replace(soonest, "%", "300", 1), "--partition=gpu --time=30", "expected start: in 5min, at 2026-11-25T", 1},
-		"no plan": {"", "--partition=cpu --time=60", "jobpool: options: --partition=cpu --time=60: expected start not known: sbatch --test-only: Access denied\n", 2},
+		"now":     {strings.Replace(soonest, "%", "0", 1), "--partition=gpu --time=30", "jobpool: a job with --partition=gpu --time=30 is expected to start now, if jobs run to their time limits\n", 1},
+		"later":   {strings.Replace(soonest, "%", "300", 1), "--partition=gpu --time=30", "is expected to start in 5min, at 2026-11-25T", 1},
+		"no plan": {"", "--partition=cpu --time=60", "jobpool: when a job with --partition=cpu --time=60 starts is not known: sbatch --test-only: Access denied\n", 2},
 		"elsewhere": {
 			`{"hostname":"far","args":["--partition=x"],"start":"2026-11-25T12:00:00Z","wait_seconds":0,"start_by":"limits"}`,
-			"--partition=cpu --time=60", "expected start not known: the first to start is on far\n", 2,
+			"--partition=cpu --time=60", " starts is not known: the first to start is on far\n", 2,
 		},
-		"an older lfind": {"--partition=cpu", "--partition=cpu --time=60", "expected start not known: lfind --json: ", 2},
+		"an older lfind": {"--partition=cpu", "--partition=cpu --time=60", " starts is not known: lfind --json: ", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withSlurm(t)
@@ -72,7 +72,7 @@ func TestAllocTakesTheSoonest(t *testing.T) {
 				}
 			}
 			code, stdout, stderr := runTool(t, "true\n", "--alloc", "cpu(cores=1) | cuda()", "--run", "run")
-			if code != 0 || stdout != "101\n" || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "expected start") != 1 {
+			if code != 0 || stdout != "101\n" || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "a job with") != 1 {
 				t.Errorf("status %d, %q, %q", code, stdout, stderr)
 			}
 			asked, _ := os.ReadFile("asked-lfind")

@@ -84,7 +84,7 @@ func (s *session) explain(c *cli.Context) error {
 	case searchErr != nil:
 		return unreachable(f, searchErr)
 	case answer == nil:
-		return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), search.Misspelt(r))
+		return fault.Hint(fault.Errorf(fault.Failed, "nothing matches %s", r), search.Misspelt(r))
 	}
 	return nil
 }

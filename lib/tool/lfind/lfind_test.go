@@ -114,10 +114,10 @@ func TestFind(t *testing.T) {
 		{name: "the second alternative", args: []string{"-q", "-c", "l.yaml", "cuda(mem=500G)", "cuda(mem=40G)"}, stdout: "--nodes=1 --partition=large --constraint=(new) --gpus-per-node=1\n"},
 		{name: "options are set and removed", args: []string{"-c", "l.yaml", "--set", "nodes=2", "--set", "mail_type=END", "--set", "constraint=", "--set", "exclusive", "cuda(mem=40G)"},
 			stdout: "--nodes=2 --partition=large --gpus-per-node=1 --exclusive --mail-type=END\n"},
-		{name: "nothing", args: []string{"-c", "l.yaml", "cuda(mem=100G)"}, code: 1, stderr: "lfind: no launcher matches cuda(mem=100G)\nlfind: hint: nearest miss: launcher local#1: 100G of GPU memory requested, 8116MiB available; \"lfind explain\" shows the reasons\n"},
-		{name: "too long", args: []string{"-c", "l.yaml", "--kind=slurm", "cuda() & duration=21h"}, code: 1, stderr: "lfind: no launcher matches duration=21h & cuda()\nlfind: hint: nearest miss: 3 nodes of small, large: 21h requested, 20h allowed; \"lfind explain\" shows the reasons\n"},
+		{name: "nothing", args: []string{"-c", "l.yaml", "cuda(mem=100G)"}, code: 1, stderr: "lfind: nothing matches cuda(mem=100G)\nlfind: hint: nearest miss: launcher local#1: 100G of GPU memory requested, 8116MiB available; \"lfind explain\" shows the reasons\n"},
+		{name: "too long", args: []string{"-c", "l.yaml", "--kind=slurm", "cuda() & duration=21h"}, code: 1, stderr: "lfind: nothing matches duration=21h & cuda()\nlfind: hint: nearest miss: 3 nodes of small, large: 21h requested, 20h allowed; \"lfind explain\" shows the reasons\n"},
 		{name: "a misspelt tag", args: []string{"-c", "l.yaml", "-t", "slrum", "cuda()"}, code: 1,
-			stderr: "lfind: warning: no launcher has the tag \"slrum\"; did you mean \"slurm\"?\nlfind: no launcher matches cuda()\nlfind: hint: nearest miss: launcher local#1, launcher cluster: it has none of the requested tags; \"lfind explain\" shows the reasons\n"},
+			stderr: "lfind: warning: no launcher has the tag \"slrum\"; did you mean \"slurm\"?\nlfind: nothing matches cuda()\nlfind: hint: nearest miss: launcher local#1, launcher cluster: it has none of the requested tags; \"lfind explain\" shows the reasons\n"},
 
 		// Wrong requests and files.
 		{args: []string{""}, code: 2, stderr: "lfind: empty request\n"},
@@ -176,7 +176,7 @@ func TestJSON(t *testing.T) {
 	}
 	code, stdout, stderr = lfind(t, "", "explain", "--json", "-c", "l.yaml", "cuda(mem=200G)")
 	e = explained{}
-	if err := json.Unmarshal([]byte(stdout), &e); err != nil || code != 1 || e.Answer != nil || len(e.Candidates) != 3 || !strings.HasPrefix(stderr, "lfind: no launcher matches cuda(mem=200G)\n") {
+	if err := json.Unmarshal([]byte(stdout), &e); err != nil || code != 1 || e.Answer != nil || len(e.Candidates) != 3 || !strings.HasPrefix(stderr, "lfind: nothing matches cuda(mem=200G)\n") {
 		t.Errorf("nothing: %d, %v, %s%s", code, err, stdout, stderr)
 	}
 }
@@ -192,7 +192,7 @@ Nearest misses:
   launcher local#1: 2 GPUs requested, 1 GPU available
   2 nodes of small: 40G of GPU memory requested, 15GiB available
 `},
-		{args: []string{"explain", "-c", "l.yaml", "cuda(mem=200G)", "cpu(cores=100)"}, code: 1, stderr: "lfind: no launcher matches cuda(mem=200G) | cpu(cores=100)\n", stdout: `Nearest misses:
+		{args: []string{"explain", "-c", "l.yaml", "cuda(mem=200G)", "cpu(cores=100)"}, code: 1, stderr: "lfind: nothing matches cuda(mem=200G) | cpu(cores=100)\n", stdout: `Nearest misses:
   alternative 1: launcher local#1: 200G of GPU memory requested, 8116MiB available
   alternative 1: 2 nodes of small: 200G of GPU memory requested, 15GiB available
   alternative 1: 1 node of large: 200G of GPU memory requested, 80GiB available
@@ -343,7 +343,7 @@ func TestAskSlurm(t *testing.T) {
 		{args: []string{"-q", "cuda() & partition=gpu_spot"}, code: 3, stderr: "lfind: sbatch --test-only --nodes=1 --partition=gpu_spot --gpus-per-node=1: allocation failure: Requested node configuration is not available\n" +
 			"lfind: hint: Slurm accepts none of the candidates that match; --no-verify prints the best one without asking\n"},
 		{args: []string{"--no-verify", "cuda() & qos=high"}, stdout: "--nodes=1 --qos=high --partition=gpu_small,gpu --gpus-per-node=1\n"},
-		{args: []string{"cuda() & partition=gpu_csi_a"}, code: 1, stderr: "lfind: no launcher matches cuda() & partition=gpu_csi_a\nlfind: hint: nearest miss: gpu_csi_a: the partition is for the accounts csi only, yours are research, iea@a100; \"lfind explain\" shows the reasons\n"},
+		{args: []string{"cuda() & partition=gpu_csi_a"}, code: 1, stderr: "lfind: nothing matches cuda() & partition=gpu_csi_a\nlfind: hint: nearest miss: gpu_csi_a: the partition is for the accounts csi only, yours are research, iea@a100; \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)
 	}
@@ -401,7 +401,7 @@ func TestRun(t *testing.T) {
 			"lfind: hint: define it in untold/tokens.yaml: countertoken: { tape: { tokens: 1 } }\n"},
 		{args: []string{"run", "cuda()"}, code: 2, stderr: "lfind: a command is missing\nlfind: hint: put it after \"--\": lfind run 'cuda()' -- python train.py\n"},
 		{args: []string{"run", "--", "true"}, code: 2, stderr: "lfind: a request is missing before \"--\"\n"},
-		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: no launcher matches cuda() * 9\nlfind: hint: nearest miss: launcher local#1: 9 GPUs requested, 1 GPU available; \"lfind explain\" shows the reasons\n"},
+		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: nothing matches cuda() * 9\nlfind: hint: nearest miss: launcher local#1: 9 GPUs requested, 1 GPU available; \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)
 	}

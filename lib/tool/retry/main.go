@@ -51,6 +51,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 				Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`; they are not kept after a task ends",
 			},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before submitting more than one task"})...),
+		Unknown: func(option string) string {
+			if option == "--failed" {
+				return "only tasks that have failed or were stopped are retried; --state failed leaves out the others"
+			}
+			return ""
+		},
 		Action: func(c *cli.Context) error { return retry(c, command, stdin, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }

@@ -78,12 +78,12 @@ func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (tex
 	before, rest, _ := strings.Cut(text, slurmSection)
 	_, after, _ := strings.Cut(rest, "\n\n")
 	text = before + f.section() + "\n" + after
-	about = fmt.Sprintf("It is for Slurm: tasks go to partition %s", f.cpu)
+	about = fmt.Sprintf("Tasks run on Slurm, in partition %s", f.cpu)
 	if f.gpu != "" && f.gpu != f.cpu {
-		about += fmt.Sprintf(", with --gpu to %s", f.gpu)
+		about += fmt.Sprintf(", those with --gpu in %s", f.gpu)
 	}
 	if f.account != "" {
-		about += ", of account " + f.account
+		about += "; account " + f.account + " pays"
 	}
 	return text, about + ". All nodes must see " + dir + ".\n", nil
 }

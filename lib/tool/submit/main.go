@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -44,7 +45,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]]",
 		StopAtArg: true,
 		Description: "Submits a command as a task to a spool, a directory from which the agent takes\n" +
-			"tasks. Prints the id of the task. The agent must run: see ponos(7).",
+			"tasks. Prints the id of the task, and how to start the agent if none runs.",
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
 			"ponos-submit --directory . --each params.tsv -- ./train --lr {lr}",
 		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
@@ -336,7 +337,8 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 	return e, requested(c, &e, sweep)
 }
 
-// configured sets the flags that the command line does not have and the configuration has.
+// configured sets the flags that the command line does not have and the configuration has, and refuses what its mode
+// cannot run.
 func configured(c *cli.Context, sweep bool) error {
 	if c.IsSet("spool") {
 		return nil
@@ -344,6 +346,14 @@ func configured(c *cli.Context, sweep bool) error {
 	cfg, err := config.Load(c.String("config"))
 	if err != nil {
 		return err
+	}
+	switch {
+	case c.IsSet("image") && cfg.Mode != "vast":
+		return fault.Hint(
+			fault.Errorf(fault.Usage, "--image: mode %s runs no images, only mode vast does", cfg.Mode),
+			"to use a container of Slurm, start it in the command, such as -- apptainer exec IMAGE COMMAND")
+	case !c.IsSet("image") && cfg.Mode == "vast":
+		return fault.Errorf(fault.Usage, "the task has no --image, and rented machines run only images")
 	}
 	if cfg.OnEnd != "" && !c.IsSet("on-end") && (sweep || c.IsSet("group")) {
 		err = c.Set("on-end", cfg.OnEnd)
@@ -412,13 +422,29 @@ func oneWord(words []string) error {
 		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", shell.Quote(words[0])))
 }
 
-// misplaced is a warning about lists of values behind the command, where other tools have them.
+// braces is a word that has no meaning but as a placeholder, alone or behind an option.
+var braces = regexp.MustCompile(`(^|=)\{[A-Za-z_][A-Za-z0-9_]*\}$`)
+
+// misplaced is a warning about lists of values behind the command, where other tools have them, and about placeholders
+// of a single task.
 func misplaced(words []string) error {
-	if !slices.Contains(words, listMark) || slices.Contains([]string{"jobpool", "parallel"}, path.Base(words[0])) {
+	if len(words) == 0 {
 		return nil
 	}
-	return fault.Hint(fmt.Errorf("warning: one task is submitted: %q after the command is passed to it", listMark),
-		"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}")
+	program, arguments := path.Base(words[0]), words[1:]
+	if slices.Contains([]string{"jobpool", "parallel", "awk", "gawk", "mawk", "jq"}, program) { // it reads them itself
+		return nil
+	}
+	if slices.Contains(words, listMark) {
+		return fault.Hint(fmt.Errorf("warning: one task is submitted: %q after the command is passed to it", listMark),
+			"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}")
+	}
+	if i := slices.IndexFunc(arguments, braces.MatchString); i >= 0 {
+		return fault.Hint(
+			fmt.Errorf("warning: the command gets the word %s as it is, as there are no values for it", task.Clean(arguments[i])),
+			"to give values, put them before the command (::: NAME=VALUE...), or into a table (--each FILE)")
+	}
+	return nil
 }
 
 // tools are those of the suite that do what a word says.

@@ -81,7 +81,7 @@ func TestEntry(t *testing.T) {
 		{[]string{"--file", dir, "--", "x"}, "error --file \"DIR\" is not a plain file"},
 		{[]string{"--file", "/dev/null", "--", "x"}, `error --file "/dev/null" is not a plain file`},
 		{[]string{"--file", dir + "/nothing", "--", "x"}, "error --file: stat DIR/nothing: no such file or directory"},
-		{[]string{"--env-file", env, "--", "x"}, "error DIR/env:2: expected NAME=VALUE"},
+		{[]string{"--env-file", env, "--", "x"}, "error DIR/env:2: expected NAME=VALUE, and only letters, digits and _ in NAME"},
 		{[]string{"--env-file", dir + "/nothing", "--", "x"}, "error --env-file: open DIR/nothing: no such file or directory"},
 	} {
 		c := parsed(t, append([]string{"--spool", s.Dir}, tt.args...)...)
@@ -113,6 +113,9 @@ func TestWarnings(t *testing.T) {
 		"-- /bin/jobpool x ::: 1": "",
 		"-- /bin/parallel ::: 1":  "",
 		"-- /bin/x :::1":          "",
+		"-- /bin/x --lr={lr}": "warning: the command gets the word --lr={lr} as it is, as there are no values for it; " +
+			"to give values, put them before the command (::: NAME=VALUE...), or into a table (--each FILE)",
+		"-- /bin/awk {print}": "", "-- /bin/x {} a{b}c {{d}}": "",
 		"-- /bin/x a ::: 1": `warning: one task is submitted: ":::" after the command is passed to it; ` +
 			"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}",
 		"--name 4 -- /bin/x":    "warning: the name of the task is 4, as -n is --name here; for the number of tasks of the job, give --ntasks=4",
@@ -164,7 +167,7 @@ func TestLikeSbatch(t *testing.T) {
 		"--gres gpu:1 --sbatch nodes=1":                      "[nodes=1 gres=gpu:1]",
 		"--mem 8Q":                                           `ponos-submit: --mem: invalid value "8Q": expected megabytes, or a whole number and K, M, G or T`,
 		"--mem 8G --sbatch mem=4G":                           `ponos-submit: --sbatch: option "mem" is given twice`,
-		"--sbatch memory=8G":                                 `ponos-submit: --sbatch: option "memory" is not allowed for a task; did you mean "mem"?`,
+		"--sbatch memory=8G":                                 `ponos-submit: --sbatch: sbatch has no option "memory"; did you mean "mem"?`,
 	} {
 		var out, errs strings.Builder
 		line := append([]string{name, "--spool", s.Dir}, append(strings.Fields(args), "--", "true")...)
@@ -191,7 +194,7 @@ func TestLikeSbatch(t *testing.T) {
 		"--groop=x":           "unknown option --groop|did you mean --group?",
 		"-c 4":                "reading the configuration: open 4: no such file or directory|-c is --config here: as in sbatch, give --cpus-per-task=VALUE",
 		"-a 1-10":             `--after: no task has the id or the name "1-10"|-a is --after here: for many tasks, give --each FILE, or ::: lists before the command, and for its limit --at-most N`,
-		"-d afterok:12":       "--directory: stat afterok:12: no such file or directory|-d is --directory here: to start after a task, give --after TASK",
+		"-d afterok:12":       "--directory: \"afterok:12\" does not exist|-d is --directory here: to start after a task, give --after TASK",
 		"-e err.log":          "--env-file: open err.log: no such file or directory|-e is --env-file here: the output is kept in the task's log: see ponos-log",
 		"-w node1":            "--worker cannot be combined with a command: it names one of the repository's|-w is --worker here: for the option of sbatch, give --sbatch nodelist=VALUE",
 		"-p":                  `option -p needs a value|see "ponos-submit --help"`,

@@ -85,7 +85,7 @@ func TestTasks(t *testing.T) {
   cpu(mem=lots)
           ^`},
 		{"an empty request in --sbatch", spool.Entry{Command: []string{"t"}, Request: task.Request{Sbatch: []string{"{o}"}}}, table("o", ""), false,
-			`error row 1: --sbatch: option "" is not allowed for a task: expected a long option of sbatch for resources, such as mem=8G`},
+			`error row 1: --sbatch: sbatch has no option "": expected a long option for resources, such as mem=8G`},
 		{"an empty name", spool.Entry{Command: []string{"t", "{a}"}, Slug: "{a}"}, table("a", "1", ""), true, "error --name: row 2: the name is empty"},
 		{"an empty program", spool.Entry{Command: []string{"{a}", "x"}}, table("a", "1", ""), false, "error row 2: the first word of the command, its program, is empty"},
 		{"a command line in the table", spool.Entry{Command: []string{"{a}"}}, table("a", "true", "echo hello"), false,

@@ -74,7 +74,7 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 		}
 		select {
 		case <-ctx.Done():
-			app.Report(w.stderr, name, fault.Hint(fmt.Errorf("task %s stays in the spool: %s", w.id, e.State), w.stop+" stops it"))
+			app.Report(w.stderr, name, fault.Hint(fmt.Errorf("task %s is not stopped: it is %s", w.id, e.State), "to stop it, run "+w.stop))
 			return context.Cause(ctx)
 		case <-time.After(300 * time.Millisecond):
 		}
@@ -196,7 +196,7 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 		pause := max(300*time.Millisecond, 4*time.Since(polled)) //nolint:forbidigo // the same
 		select {
 		case <-c.Done():
-			app.Report(w.stderr, name, fault.Hint(fmt.Errorf("the tasks stay in the spool: %s", seen), w.stop+" stops them"))
+			app.Report(w.stderr, name, fault.Hint(fmt.Errorf("the tasks are not stopped: %s", seen), "to stop them, run "+w.stop))
 			return context.Cause(c.Context)
 		case <-time.After(min(pause, 10*time.Second)):
 		}

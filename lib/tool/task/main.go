@@ -72,14 +72,14 @@ func (t *tool) app() app.Tool {
 	return app.Tool{
 		Name:  name,
 		Usage: Usage,
-		Description: "For job scripts, and for Slurm's prolog and epilog. Sets variables about the\n" +
-			"task and its run, writes notes, and saves and resumes preempted work.",
+		Description: "For job scripts, and for Slurm's prolog and epilog. Tells a job its task and\n" +
+			"why it runs, writes notes, and saves and resumes preempted work.",
 		Examples: `eval "$(ponos-task env)"
 ponos-task note running "on $SLURMD_NODENAME"
 exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 		Commands: []*cli.Command{
 			{
-				Name: "env", Usage: "print variables about the task and the run, for eval",
+				Name: "env", Usage: "print the task and facts about the job as variables, for eval",
 				Flags:  []cli.Flag{app.VerboseFlag()},
 				Action: t.env,
 			},

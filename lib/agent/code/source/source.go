@@ -275,6 +275,9 @@ func commitOf(out, revision string) string {
 // realDirectory is the absolute path of a directory, without links.
 func realDirectory(dir string) (string, error) {
 	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fault.Errorf(fault.Usage, "--directory: %q does not exist", dir)
+	}
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
 	}
