@@ -24,6 +24,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/progress"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -56,8 +57,7 @@ func (p program) needs() string {
 func programs(c config.Config) []program {
 	if c.Mode == "vast" { // tasks run from images
 		if c.Vast.Via == "cli" {
-			// Earlier versions do not accept a number for --retry, and every call fails.
-			return []program{{name: "vastai", least: [3]int{1, 0, 13}}}
+			return []program{{name: "vastai", least: vastai.Oldest}}
 		}
 		return nil
 	}
