@@ -44,14 +44,15 @@ func TestSecurityNamesItsTests(t *testing.T) {
 	}
 }
 
-// missing returns why a name, FILE_test.go:TestNAME or a script, is not that of a test; "" if it is.
+// missing returns why a name, FILE_test.go:TestNAME, FILE_test.go:FuzzNAME or a script, is not that of a test; "" if it is.
 func missing(name string) string {
 	file, function, isGo := strings.Cut(name, ":")
 	text, err := os.ReadFile(filepath.Join(harness.Root(), file))
 	switch {
 	case err != nil:
 		return err.Error()
-	case isGo && (!strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(function, "Test") || !strings.Contains(string(text), "\nfunc "+function+"(t *testing.T)")):
+	case isGo && (!strings.HasSuffix(file, "_test.go") || !strings.Contains(string(text), "\nfunc "+function+"(t *testing.T)") &&
+		!strings.Contains(string(text), "\nfunc "+function+"(f *testing.F)")):
 		return file + " has no " + function
 	case !isGo && !strings.HasSuffix(file, ".txtar"):
 		return name + " is not a test"

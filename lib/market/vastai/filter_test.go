@@ -190,6 +190,24 @@ func TestCompare(t *testing.T) {
 }
 
 // Rows of a search that cannot be parsed are omitted and counted.
+// An offer that pays for being taken would be the cheapest of all, and count against what others cost.
+func TestHostileOffers(t *testing.T) {
+	const odd = `[{"id":1,"dph_total":-1},{"id":2,"dph_total":"0.1"},{"id":3,"dph_total":0.1,"inet_down_cost":-100},
+		{"id":4,"dph_total":0.1,"inet_up_cost":-100},{"id":5,"dph_total":0.1,"is_bid":true,"min_bid":-1},{"id":6,"dph_total":1e999},
+		{"id":7,"dph_total":true},{"id":-8,"dph_total":0.1},{"id":9}]`
+	if found, err := parseOffers([]byte(odd)); err == nil {
+		t.Errorf("%+v", found)
+	}
+	found, err := parseOffers([]byte(`[{"id":3,"dph_total":0.1,"inet_down_cost":-100},{"id":10,"dph_total":0.2}]`))
+	if err != nil || found.Odd != 1 || len(found.Offers) != 1 || found.Offers[0].ID != 10 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	i, err := parseInstance([]byte(`{"id":1,"dph_total":-1,"storage_total_cost":-1,"inet_up_cost":-1,"inet_down_cost":-1}`))
+	if err != nil || i.Price+i.Storage+i.UpCost+i.DownCost != 0 {
+		t.Errorf("%+v, %v", i, err)
+	}
+}
+
 func TestOddOffers(t *testing.T) {
 	found, err := parseOffers([]byte(`[{"id":300,"dph_total":null},{"id":301,"dph_total":0.2},7,{"id":-1,"dph_total":1}]`))
 	if err != nil || found.Odd != 3 || len(found.Offers) != 1 || found.Offers[0].ID != 301 {

@@ -137,10 +137,11 @@ func parseInstance(raw []byte) (Instance, error) {
 		f, _ := row[name].(float64)
 		return f
 	}
+	money := func(name string) float64 { return max(0, num(name)) } // what pays for itself would lift the limits of others
 	i := Instance{
 		ID: flexID(row["id"]), Label: str("label"), Machine: flexID(row["machine_id"]), Actual: str("actual_status"),
 		Intended: str("intended_status"), Current: str("cur_state"), Message: clean(str("status_msg")), GPU: str("gpu_name"),
-		Price: num("dph_total"), Storage: num("storage_total_cost"), UpCost: num("inet_up_cost"), DownCost: num("inet_down_cost"),
+		Price: money("dph_total"), Storage: money("storage_total_cost"), UpCost: money("inet_up_cost"), DownCost: money("inet_down_cost"),
 		Variables: variables(row["extra_env"]), Facts: map[string]any{},
 	}
 	i.Bid, _ = row["is_bid"].(bool)

@@ -81,7 +81,7 @@ func parseOffer(text []byte) (Offer, bool) {
 	o.Verified = row["verification"] == "verified"
 	o.Bid, _ = row["is_bid"].(bool)
 	o.MinBid = o.Number("min_bid")
-	return o, true
+	return o, min(o.DownCost, o.UpCost, o.MinBid) >= 0
 }
 
 // MarshalJSON returns the market's row, which UnmarshalJSON reads.

@@ -95,6 +95,14 @@ class ServedPool(unittest.TestCase):
         self.pool = jobpool.Pool(run=os.environ["RUN"])
         self.addCleanup(self.pool.shutdown)
 
+    def test_planted(self):
+        files = os.path.join(os.environ["RUN"], "python")
+        self.addCleanup(os.chmod, files, 0o700)
+        for mode in 0o770, 0o707:  # who can write there could have anything unpickled
+            os.chmod(files, mode)
+            with self.assertRaisesRegex(jobpool.PoolError, "/python: others can write there$"):
+                jobpool.Pool(run=os.environ["RUN"])
+
     def test_functions(self):
         self.assertEqual(list(self.pool.map(shout, ["a", "b"], [1, 3])), ["A", "BBB"])
         self.assertEqual(self.pool.submit(shout, text="c", times=2).result(180), "CC")
