@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // breaker is a circuit breaker for one kind of task, or for what their code needs. All tasks of a kind have the same options:
@@ -27,8 +29,12 @@ type breaker struct {
 	Since  time.Time `json:"since"` // the first of them
 	Next   time.Time `json:"next"`  // when the next task may be tried; zero: at any time
 	Probes int       `json:"probes,omitempty"`
-	// Full says that the options are valid, but that the limit on submitted jobs is reached.
-	Full bool `json:"full,omitempty"`
+	// Full says that the options are valid, but that a limit on submitted jobs is reached. Then it is a
+	// semaphore: Room tasks may be submitted before the next turn, which counts again.
+	Full bool   `json:"full,omitempty"`
+	Room int    `json:"room,omitempty"`
+	Of   string `json:"of,omitempty"` // whose limit it is; "": the scheduler does not tell
+	Max  int    `json:"max,omitempty"`
 	// Outside says that this is no kind of task, but what their code needs: see environment.Holds.
 	Outside bool `json:"outside,omitempty"`
 	Own     int  `json:"own,omitempty"`   // failures in a row that are the code's own
@@ -73,14 +79,62 @@ func (b breaker) pause() time.Duration {
 	return min(time.Minute<<min(b.Probes, 10), maxProbe)
 }
 
+// A breaker that is Full is a semaphore:
+//
+//	none ──refused by a limit──► no room ──the controller says so, or jobs have ended──► Room
+//	 ▲                           │  ▲                                                   │
+//	 └─── the limit has gone ────┘  └───────── submitted, or refused again ◄────────────┘
+//	 └─── one that is tried each fullPause is taken, where the controller does not tell
+//
+// pass reports whether a task may be submitted, and whether that is a try.
+func (b breaker) pass(now time.Time) (after breaker, ok, probe bool) {
+	if b.Full && b.Room > 0 {
+		b.Room--
+		return b, true, false
+	}
+	b, ok = b.try(now)
+	return b, ok, ok && b.held()
+}
+
+// limit says which limit is reached.
+func (b breaker) limit() string {
+	if b.Of == "" {
+		return "submit limit: " + b.Reason
+	}
+	return fmt.Sprintf("submit limit of %s: %d of %d", b.Of, b.Max, b.Max)
+}
+
+// counted is the semaphore at the beginning of a turn, in which so many tasks of the agent have ended. Limits
+// are those of the controller; nil: it does not tell.
+func (b breaker) counted(limits []runner.Limit, ended int) breaker {
+	if i := slices.IndexFunc(limits, func(l runner.Limit) bool { return l.Of == b.Of }); i >= 0 {
+		b.Max, b.Room = limits[i].Max, max(0, limits[i].Max-limits[i].Used)
+		return b
+	}
+	b.Room += ended
+	return b
+}
+
+// refusedByLimit is the breaker after a limit has refused a job.
+func refusedByLimit(reason string, limits []runner.Limit, before breaker, now time.Time) breaker {
+	b := breaker{Full: true, Count: spent, Probes: 1, Reason: reason, Since: now, Next: now.Add(fullPause)}
+	if before.Full {
+		b.Since = before.Since
+	}
+	if len(limits) > 0 {
+		b.Of, b.Max = limits[0].Of, limits[0].Max
+	}
+	return b
+}
+
 // refused counts a refusal, unless the tasks were already held for the same reason. It reports
 // whether it has counted: a refusal that does not count does not end the task.
-func (b breaker) refused(reason string, full bool, now time.Time) (after breaker, counts bool) {
+func (b breaker) refused(reason string, now time.Time) (after breaker, counts bool) {
 	switch {
 	case b.held() && alike(b.Reason, reason):
 		return b, false
 	case b.Count == 0 || !alike(b.Reason, reason):
-		b = breaker{Reason: reason, Since: now, Full: full}
+		b = breaker{Reason: reason, Since: now}
 	}
 	if b.Count++; b.held() {
 		b.Probes = 0

@@ -33,7 +33,11 @@ func decide(k Tracked, job runner.Job, stopping bool, now time.Time) step {
 		if job.State == k.Reported || job.State == task.Pending && k.Reported == "" {
 			return step{}
 		}
-		return step{report: task.Report{State: job.State, Reason: job.Reason}}
+		r := task.Report{State: job.State}
+		if job.State == task.Pending {
+			r.Reason = job.Reason
+		}
+		return step{report: r}
 	}
 	if job.NotBegun && !stopping {
 		return step{again: true}
@@ -76,10 +80,10 @@ type work struct {
 
 // wanted returns the queue's actions that are to be passed on: a start unless the task has a job,
 // a process works on it or its next attempt is not to begin yet, a stop unless a process is already stopping it.
-func wanted(actions []task.Action, workOf func(task.ID) work) []task.Action {
+func wanted(actions []task.Action, workOf func(task.Action) work) []task.Action {
 	var out []task.Action
 	for _, a := range actions {
-		w := workOf(a.ID)
+		w := workOf(a)
 		if a.Kind == task.Start && (w.hasJob || w.busy || w.pauses) || a.Kind == task.Stop && w.busy && w.stopping {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	jobs, err := a.Runner.Jobs(ctx, a.refs(remember))
 	<-answered
 	if err != nil {
+		a.unlisted(actions, remember, err)
 		return nil, errors.Join(err, queueErr)
 	}
 	m, err := remember()
@@ -61,9 +63,6 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	// After a failed listing, a task that the queue does not have proves nothing.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
-	if err := a.Queue.Explain(waiting(jobs, m.cache.waiting)); err != nil {
-		a.Log.Warn("why tasks wait is not shown", "error", err)
-	}
 	if recoverErr != nil {
 		failures = append(failures, recoverErr)
 	} else if !after.missed {
@@ -82,9 +81,23 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	if recoverErr == nil {
 		actions = withAgain(actions, m.cache.waiting)
 	}
+	starts := map[string]bool{}
+	for _, w := range actions {
+		starts[kindOf(w.RequiresGPU)] = starts[kindOf(w.RequiresGPU)] || w.Kind == task.Start
+	}
+	if err := a.count(ctx, starts, len(m.tracked)-len(after.tracked)); err != nil {
+		a.Log.Error("the record of limits cannot be written", "error", err)
+	}
+	why, now := map[task.ID]string{}, a.now()
+	for _, job := range jobs {
+		if job.Unknown || !job.State.Final() {
+			why[job.Task] = wait{job: job}.why(now)
+		}
+	}
 	var unlocked []failure
-	actions = wanted(actions, func(id task.ID) work {
-		d := a.Store.Task(id)
+	held, disk := a.Store.readBreakers(), a.Store.full()
+	actions = wanted(actions, func(action task.Action) work {
+		id, d := action.ID, a.Store.Task(action.ID)
 		busy, err := d.Busy()
 		if err != nil {
 			unlocked = append(unlocked, failure{id, err})
@@ -93,28 +106,54 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		// answer must not start again what had a job when the turn began.
 		r, err := d.Read()
 		recorded := r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist) // since the turn began, or that may be
-		return work{
+		w := work{
 			hasJob: m.has(id) || adopted[id] || recorded, busy: busy, stopping: d.StopRequested(),
-			pauses: (r.Preparing != nil || r.Tries == 0 && len(r.Attempts) > 0) && r.pauses(a.now()) && !a.released(r),
+			pauses: r.pauses(now) && !a.released(r),
 		}
+		if action.Kind != task.Start || w.hasJob {
+			return w
+		}
+		kind := kindOf(action.RequiresGPU)
+		b := held[kind]
+		if !b.Full && !r.Request.IsZero() {
+			b = breaker{}
+		}
+		if b.Full && !w.busy && !w.pauses { // what cannot be submitted need not be looked at
+			var ok bool
+			held[kind], ok, _ = b.pass(now)
+			w.pauses = !ok
+		}
+		why[id] = wait{record: r, busy: busy, held: b, disk: disk}.why(now)
+		return w
 	})
+	a.explain(why)
 	return actions, errors.Join(append(failures, joinFailures(unlocked)...)...)
 }
 
-// waiting returns why jobs wait, and tasks without a job, where that is known.
-func waiting(jobs []runner.Job, without []Record) map[task.ID]string {
-	why := map[task.ID]string{}
-	for _, r := range without {
-		if r.Preparing != nil {
-			why[r.ID] = r.preparing()
+// explain has the queue record why tasks wait.
+func (a *Agent) explain(why map[task.ID]string) {
+	maps.DeleteFunc(why, func(_ task.ID, text string) bool { return text == "" })
+	if err := a.Queue.Explain(why); err != nil {
+		a.Log.Warn("why tasks wait is not shown", "error", err)
+	}
+}
+
+// unlisted says why tasks wait in a turn that has not found out about jobs.
+func (a *Agent) unlisted(actions []task.Action, remember func() (*memory, error), why error) {
+	all := map[task.ID]string{}
+	for _, w := range actions {
+		if w.Kind == task.Start {
+			all[w.ID] = fault.Text(why)
 		}
 	}
-	for _, job := range jobs {
-		if job.State == task.Pending && !job.Unknown && job.Reason != "" {
-			why[job.Task] = job.Reason
+	if m, err := remember(); err == nil {
+		for _, k := range m.tracked {
+			if k.Reported != task.Running {
+				all[k.ID] = fault.Text(why)
+			}
 		}
 	}
-	return why
+	a.explain(all)
 }
 
 // withAgain adds the starts of tasks that are to be submitted again. A queue to which a task was

@@ -73,6 +73,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	if d.StopRequested() && !d.forgetStop(a.now().Add(-staleStop)) {
 		return a.outcome("skipped", record, "the task is being stopped"), nil
 	}
+	probe := false
 	t, err := a.Queue.Task(ctx, d.id)
 	// The start action may be as old as the turn: the task may have ended since, which the
 	// definitions of some queues do not say.
@@ -80,9 +81,11 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		t.State, err = a.stateOf(ctx, t)
 	}
 	if err == nil && !t.State.Final() {
-		if held, heldErr := a.heldBack(t, a.requestOf(t)); heldErr != nil {
+		held, heldErr := "", error(nil)
+		if held, probe, heldErr = a.heldBack(t, a.requestOf(t)); heldErr != nil {
 			return task.Outcome{}, heldErr
-		} else if held != "" {
+		}
+		if held != "" {
 			return a.outcome("deferred", Record{ID: d.id, Slug: t.Slug}, held), a.abandon(d, record)
 		}
 		err = a.Queue.Claim(ctx, d.id)
@@ -131,7 +134,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return a.unprepared(ctx, d, record, unknown, log)
 	}
 	if errors.Is(err, runner.ErrLater) {
-		return a.outcome("deferred", record, fault.Text(err)), nil
+		return a.later(d, record, err)
 	}
 	if err != nil {
 		return task.Outcome{}, err
@@ -160,10 +163,12 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		record.Tries = min(record.Tries+1, unmetTries)
 		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), fault.Text(err)
 		return a.outcome("deferred", record, fault.Text(err)), d.Write(record)
-	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrUnmet), errors.Is(err, runner.ErrFull):
+	case errors.Is(err, runner.ErrFull):
+		return a.limited(ctx, record, err)
+	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrUnmet):
 		return a.refused(ctx, d, record, err)
 	case errors.Is(err, runner.ErrLater):
-		return a.outcome("deferred", record, fault.Text(err)), nil
+		return a.later(d, record, err)
 	case errors.Is(err, runner.ErrUnsure):
 		record.Tries++
 		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), fault.Text(err)
@@ -176,8 +181,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		// The usual case takes no lock.
 	} else if err := a.Store.breakers(func(all map[string]breaker) bool {
 		b, known := all[kindOf(t.RequiresGPU)]
-		if !known || record.needs().Own() && !b.Full {
-			return false // the needs of one task say nothing about the others
+		if !known || b.Full && !probe || record.needs().Own() && !b.Full {
+			return false // it had room, or the needs of one task say nothing about the others
 		}
 		delete(all, kindOf(t.RequiresGPU))
 		return true
@@ -236,32 +241,99 @@ func (a *Agent) recoverJobs(ctx context.Context) error {
 // recoverTries limits how long to wait for a turn of another process: about 30 s.
 const recoverTries = 150
 
-// heldBack returns why a task is not to be tried now, or "".
-func (a *Agent) heldBack(t task.Task, needs task.Request) (why string, err error) {
+// heldBack returns why a task is not to be tried now, or "", and whether it is tried although its kind is held.
+func (a *Agent) heldBack(t task.Task, needs task.Request) (why string, probe bool, err error) {
 	if b, known := a.Store.readBreakers()[kindOf(t.RequiresGPU)]; !known || !b.Full && !needs.IsZero() {
-		return "", nil
+		return "", false, nil
 	}
 	err = a.Store.breakers(func(all map[string]breaker) bool {
-		b, ok := all[kindOf(t.RequiresGPU)].try(a.now())
-		if !ok {
+		b, ok, tried := all[kindOf(t.RequiresGPU)].pass(a.now())
+		switch probe = tried; {
+		case ok:
+			all[kindOf(t.RequiresGPU)] = b
+			return b.held()
+		case b.Full:
+			why = "held: " + b.limit()
+		default:
 			why = fmt.Sprintf("held: %d tasks in a row were refused: %s; the next one is tried at %s",
 				b.Count, b.Reason, b.Next.Local().Format(time.TimeOnly))
-			return false
 		}
-		all[kindOf(t.RequiresGPU)] = b
-		return b.held()
+		return false
 	})
-	return why, err
+	return why, probe, err
+}
+
+// later records why the runner has no room for a task at this time.
+func (a *Agent) later(d Dir, record Record, why error) (task.Outcome, error) {
+	o, text := a.outcome("deferred", record, fault.Text(why)), fault.Text(why)
+	if record.Problem == text && !record.Retry.IsZero() {
+		return o, nil
+	}
+	record.Problem, record.Retry = text, a.now()
+	return o, d.Write(record)
+}
+
+// limited has the tasks of a kind wait for room, as a limit on submitted jobs has refused one.
+func (a *Agent) limited(ctx context.Context, record Record, why error) (task.Outcome, error) {
+	kind, limits := kindOf(record.RequiresGPU), a.limits(ctx, why.Error())
+	var b breaker
+	err := a.Store.breakers(func(all map[string]breaker) bool {
+		b = refusedByLimit(why.Error(), limits, all[kind], a.now())
+		all[kind] = b
+		return true
+	})
+	if err != nil {
+		return task.Outcome{}, errors.Join(why, err)
+	}
+	return a.outcome("deferred", record, "held: "+b.limit()), nil
+}
+
+// limits asks the runner for the limits that a refusal may be of; nil if it cannot tell.
+func (a *Agent) limits(ctx context.Context, refusal string) []runner.Limit {
+	limiter := a.Runner.Can().Limit
+	if limiter == nil {
+		return nil
+	}
+	limits, err := limiter.Limits(ctx, refusal)
+	if err != nil {
+		a.Log.Info("the limits on submitted jobs are not known", "error", err)
+	}
+	return limits
+}
+
+// count makes room in the semaphores of kinds that a limit holds, if tasks of them are to be started.
+func (a *Agent) count(ctx context.Context, starts map[string]bool, ended int) error {
+	known := map[string][]runner.Limit{}
+	for kind, b := range a.Store.readBreakers() {
+		if b.Full && starts[kind] {
+			known[kind] = nil
+			if b.Of != "" {
+				known[kind] = a.limits(ctx, b.Reason)
+			}
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	return a.Store.breakers(func(all map[string]breaker) bool {
+		changed := false
+		for kind, limits := range known {
+			if b, ok := all[kind]; ok && b.Full {
+				all[kind] = b.counted(limits, ended)
+				changed = changed || all[kind] != b
+			}
+		}
+		return changed
+	})
 }
 
 // refused counts a job that the runner refuses. The task ends, unless tasks of its kind are held
-// for the same reason. Then it waits, as does a task for which there is no room or there are no
-// nodes.
+// for the same reason. Then it waits, as does a task for which there are no nodes.
 func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (task.Outcome, error) {
-	kind, counts, full := kindOf(record.RequiresGPU), true, errors.Is(why, runner.ErrFull)
+	kind, counts := kindOf(record.RequiresGPU), true
 	var b breaker
 	err := a.Store.breakers(func(all map[string]breaker) bool {
-		b, counts = all[kind].refused(why.Error(), full, a.now())
+		b, counts = all[kind].refused(why.Error(), a.now())
 		all[kind] = b
 		return true
 	})
@@ -274,7 +346,7 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 			return o, err
 		}
 	}
-	if counts && b.held() && !full {
+	if counts && b.held() {
 		hint := fmt.Sprintf(
 			`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind)
 		if a.WhyRefused != nil {

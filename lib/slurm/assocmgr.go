@@ -14,8 +14,9 @@ import (
 // Counted is the usage that counts against the limits of an association or of a QOS. Resources
 // without usage are omitted.
 type Counted struct {
-	Jobs, JobsAccrue, Submit int64 // running, gaining priority by age, and pending or running
-	TRES                     TRES  // of running jobs
+	Jobs, JobsAccrue, Submit int64        // running, gaining priority by age, and pending or running
+	SubmitLimit              Limit[int64] // of Submit
+	TRES                     TRES         // of running jobs
 	WallMins                 float64
 	TRESMins                 TRES // used until now, with decay, in minutes of a resource
 	TRESRunMins              TRES // minutes that running jobs may still use until their time limits
@@ -30,6 +31,7 @@ type CountedAssociation struct {
 	Counted
 	Grp           GroupLimits
 	MaxJobs       Limit[int64] // running
+	MaxSubmit     Limit[int64] // pending or running; of an account, for each of its users
 	MaxTRESPerJob TRES
 	MaxWall       Limit[time.Duration]
 }
@@ -51,9 +53,14 @@ type Usages struct {
 
 // Usages queries the controller for the usage that counts against the limits of associations
 // and QOS. With PrivateData=usage, Slurm shows only that of the calling user.
-func (c *Client) Usages(ctx context.Context) (Usages, error) {
+// Of the associations, only those of users are returned where these are named.
+func (c *Client) Usages(ctx context.Context, users ...string) (Usages, error) {
 	parse := func(r io.Reader) (Usages, error) { return parseUsages(r, c.Odd) }
-	return stream(ctx, c, parse, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
+	args := []string{"--oneliner", "show", "assoc_mgr", "flags=assoc,qos"}
+	if len(users) > 0 {
+		args = append(args, "users="+strings.Join(users, ","))
+	}
+	return stream(ctx, c, parse, "scontrol", args...)
 }
 
 // ParseUsages parses the output of scontrol for Usages. It ignores limits of QOS: those of
@@ -66,7 +73,7 @@ func parseUsages(r io.Reader, odd func(error)) (Usages, error) {
 	for begun := false; ; begun = true {
 		line, err := scan.next("", 0)
 		if errors.Is(err, io.EOF) && begun {
-			return all, nil
+			return all.sole(odd)
 		}
 		if errors.Is(err, io.EOF) {
 			err = scan.fail("nothing was printed")
@@ -97,6 +104,22 @@ func parseUsages(r io.Reader, odd func(error)) (Usages, error) {
 	}
 }
 
+// sole leaves out associations and QOS of which there are several records.
+func (u Usages) sole(odd func(error)) (Usages, error) {
+	const command = "scontrol show assoc_mgr"
+	associations, err := sole(command, u.Associations, func(a *CountedAssociation) string {
+		return strings.Join([]string{"Account=" + a.Account, "UserName=" + a.User, "Partition=" + a.Partition, "ClusterName=" + a.Cluster}, " ")
+	}, odd)
+	if err != nil {
+		return Usages{}, err
+	}
+	qos, err := sole(command, u.QOS, func(q *CountedQOS) string { return "QOS=" + q.Name }, odd)
+	if err != nil {
+		return Usages{}, err
+	}
+	return Usages{associations, qos}, nil
+}
+
 // heading matches the lines between records, or in place of records.
 var heading = regexp.MustCompile(
 	`^\s*$|^Current Association Manager state$|^(Association|QOS|User) Records$|^No .* currently cached in Slurm\.`)
@@ -105,6 +128,18 @@ var heading = regexp.MustCompile(
 type counter struct {
 	scan *recordScanner
 	err  error
+}
+
+// fields calls each with the keys and values of a part of the record, none of which comes twice: a second one is in a name.
+func (p *counter) fields(part string, each func(key, value string)) {
+	seen := map[string]bool{}
+	fields([]byte(part), func(key, value []byte) bool {
+		p.check(!seen[string(key)], string(key), string(value), "the only one of its record")
+		if seen[string(key)] = true; p.err == nil {
+			each(string(key), string(value))
+		}
+		return p.err == nil
+	})
 }
 
 func (p *counter) check(ok bool, key, value, want string) {
@@ -136,11 +171,13 @@ func (p *counter) association(line []byte) CountedAssociation {
 			a.Default = text == "Yes"
 		case "MaxJobs":
 			a.MaxJobs = p.limit(text)
+		case "MaxSubmitJobs":
+			a.MaxSubmit = p.limit(text)
 		case "MaxTRESPJ":
 			a.MaxTRESPerJob = p.plain(text)
 		case "MaxWallPJ":
-			if n, ok := parseNumber(text); ok {
-				a.MaxWall = AtMost(time.Duration(n) * time.Minute)
+			if l := p.limit(text); l.Set {
+				a.MaxWall = AtMost(time.Duration(l.Max) * time.Minute)
 			}
 		default:
 			if name, ok := strings.CutPrefix(string(key), "Grp"); ok {
@@ -160,25 +197,30 @@ func (p *counter) qos(line string) CountedQOS {
 	q := CountedQOS{Users: map[uint32]Counted{}, Accounts: map[string]Counted{}}
 	own, rest, found := strings.Cut(line, " Account Limits=")
 	accounts, users, alsoFound := strings.Cut(rest, " User Limits=")
-	p.check(found && alsoFound, "QOS", line, "a record with its account and user limits")
-	fields([]byte(own), func(key, value []byte) bool {
-		if string(key) == "QOS" {
-			if q.Name = string(value); strings.HasSuffix(q.Name, ")") {
+	once := strings.Count(line, " Account Limits=") == 1 && strings.Count(line, " User Limits=") == 1
+	p.check(found && alsoFound && once, "QOS", line, "a record with its account and user limits")
+	p.fields(own, func(key, value string) {
+		if key == "QOS" {
+			if q.Name = value; strings.HasSuffix(q.Name, ")") {
 				q.Name = q.Name[:max(0, strings.LastIndexByte(q.Name, '('))]
 			}
-		} else if name, ok := strings.CutPrefix(string(key), "Grp"); ok {
-			p.count(&q.Counted, name, string(value))
+		} else if name, ok := strings.CutPrefix(key, "Grp"); ok {
+			p.count(&q.Counted, name, value)
 		}
-		return p.err == nil
 	})
 	p.check(q.Name != "", "QOS", line, "the name of a QOS")
-	p.each(accounts, "PA", func(name string, c Counted) { q.Accounts[name] = c })
+	p.each(accounts, "PA", func(name string, c Counted) {
+		_, twice := q.Accounts[name]
+		p.check(!twice, "Account Limits", name, "there once")
+		q.Accounts[name] = c
+	})
 	p.each(users, "PU", func(name string, c Counted) {
 		if open := strings.LastIndexByte(name, '('); open >= 0 {
 			name = strings.TrimSuffix(name[open+1:], ")")
 		}
 		id, err := strconv.ParseUint(name, 10, 32)
-		p.check(err == nil, "User Limits", name, "a user id")
+		_, twice := q.Users[uint32(id)]
+		p.check(err == nil && !twice, "User Limits", name, "a user id that is there once")
 		q.Users[uint32(id)] = c
 	})
 	return q
@@ -194,11 +236,10 @@ func (p *counter) each(text, suffix string, found func(name string, c Counted)) 
 		inner, after, ok := strings.Cut(rest, "}")
 		p.check(ok, strings.TrimSpace(name), rest, "closed")
 		var c Counted
-		fields([]byte(inner), func(key, value []byte) bool {
-			if what, ok := strings.CutSuffix(strings.TrimPrefix(string(key), "Max"), suffix); ok {
-				p.count(&c, what, string(value))
+		p.fields(inner, func(key, value string) {
+			if what, ok := strings.CutSuffix(strings.TrimPrefix(key, "Max"), suffix); ok {
+				p.count(&c, what, value)
 			}
-			return p.err == nil
 		})
 		found(strings.TrimSpace(name), c)
 		text = after
@@ -214,6 +255,9 @@ func (p *counter) count(to *Counted, key, value string) {
 		to.JobsAccrue = int64(p.used(key, value))
 	case "SubmitJobs":
 		to.Submit = int64(p.used(key, value))
+		if l := p.limit(value); l.Set {
+			to.SubmitLimit = l
+		}
 	case "Wall":
 		to.WallMins = p.used(key, value)
 	case "TRES":
@@ -250,10 +294,11 @@ func (p *counter) bound(to *GroupLimits, key, value string) {
 // limit parses what precedes (USED): a number, or N for no limit.
 func (p *counter) limit(value string) Limit[int64] {
 	before, _, _ := strings.Cut(value, "(")
-	n, ok := parseNumber(before)
-	if !ok {
+	if noNumber(value) || noNumber(before) || before == "N" {
 		return Limit[int64]{}
 	}
+	n, ok := parseNumber(before)
+	p.check(ok, "limit", value, "a number, or N for none")
 	return AtMost(n)
 }
 
@@ -262,7 +307,7 @@ func (p *counter) plain(value string) TRES {
 	var t TRES
 	for item := range strings.SplitSeq(value, ",") {
 		name, count, _ := strings.Cut(item, "=")
-		if l := p.limit(count); l.Set {
+		if l := p.limit(count); name != "" && l.Set {
 			if t == nil {
 				t = TRES{}
 			}

@@ -32,6 +32,15 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
+// Short returns the short id: the last 8 characters of a long id. Ids of the same time differ only
+// there.
+func (id ID) Short() string {
+	if len(id) <= 12 {
+		return string(id)
+	}
+	return string(id[len(id)-8:])
+}
+
 // State is the state of a task, as the queue names it.
 type State string
 

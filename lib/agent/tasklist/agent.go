@@ -97,14 +97,14 @@ func Unattended(s *spool.Spool, start func() string, agents ...string) error {
 		case agent == "":
 			err = fault.Hint(
 				fmt.Errorf("warning: no agent has taken a turn since %s (%s on host %s)",
-					moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)),
+					spool.Moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)),
 				"start it: "+start())
 		case b.Seen.IsZero():
 			err = fmt.Errorf("warning: agent %s, which has %s, has never taken a turn", task.Clean(agent), tasks(count[agent]))
 		default:
 			err = fault.Hint(
 				fmt.Errorf("warning: agent %s on host %s, which has %s, has not taken a turn since %s",
-					task.Clean(agent), task.Clean(b.Host), tasks(count[agent]), moment(b.Seen, now)),
+					task.Clean(agent), task.Clean(b.Host), tasks(count[agent]), spool.Moment(b.Seen, now)),
 				fmt.Sprintf("start it there, with the configuration whose data_dir is %q: %s", task.Clean(b.Dir), pipeline))
 		}
 		warnings = append(warnings, err)
@@ -128,13 +128,4 @@ func tasks(n int) string {
 		return "1 task"
 	}
 	return fmt.Sprintf("%d tasks", n)
-}
-
-// moment is a time, without the day if that is today.
-func moment(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	if t.YearDay() != now.YearDay() || t.Year() != now.Year() {
-		return t.Format(time.DateTime)
-	}
-	return t.Format(time.TimeOnly)
 }

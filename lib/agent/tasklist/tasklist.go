@@ -218,15 +218,6 @@ func match(pattern, s string) bool {
 // shortest is the least number of characters that are accepted as a part of an id.
 const shortest = 4
 
-// Short returns the short id: the last 8 characters of a long id. Ids of the same time differ only
-// there.
-func Short(id task.ID) string {
-	if len(id) <= 12 {
-		return string(id)
-	}
-	return string(id[len(id)-8:])
-}
-
 // Find returns the tasks that a word selects: the one with this id, those with this name, or the one
 // whose id begins or ends with it. Of retried tasks, a name selects only the last attempt. If there
 // is none, that is an error.

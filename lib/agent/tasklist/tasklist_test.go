@@ -25,7 +25,7 @@ var all = []spool.Summary{
 func short(found []spool.Summary) string {
 	var ids []string
 	for _, s := range found {
-		ids = append(ids, Short(s.ID))
+		ids = append(ids, s.ID.Short())
 	}
 	return strings.Join(ids, " ")
 }

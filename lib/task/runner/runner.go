@@ -76,6 +76,7 @@ type Abilities struct {
 	Past   Historian
 	Remote Remote
 	Price  Priced
+	Limit  Limiter
 }
 
 // Submission is a job to be started.
@@ -203,6 +204,18 @@ type Remote interface {
 	// Place returns the variables and the command of a task. Its errors are the task's own fault,
 	// unless they wrap ErrLater.
 	Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error)
+}
+
+// Limit is a limit on how many jobs may be submitted at a time, and how many are.
+type Limit struct {
+	Of        string // whose, such as "alice" or "QoS short"
+	Used, Max int
+}
+
+// A Limiter knows the limits on submitted jobs.
+type Limiter interface {
+	// Limits returns those that may be the reason of a refusal, the one with the least room first.
+	Limits(ctx context.Context, refusal string) ([]Limit, error)
 }
 
 // A Trimmer cancels jobs that the agent does not need, without waiting for their end.

@@ -13,7 +13,6 @@ import (
 	"unicode"
 
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
-	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
@@ -32,7 +31,7 @@ func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary
 	err := l.places(found, func(s spool.Summary, ending, from string) error {
 		name := fileName(s.Slug)
 		if count[name] > 1 {
-			name += "." + tasklist.Short(s.ID)
+			name += "." + s.ID.Short()
 		}
 		path := filepath.Join(dir, name+ending)
 		if err := link(from, path); err != nil {

@@ -152,27 +152,6 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-func TestReason(t *testing.T) {
-	all := []spool.Summary{{ID: "01a20103-99ea-754e-afc2-aaaa11111111", Slug: "x\x1b[2J", State: task.Running}, {ID: "done", State: task.Completed}}
-	for _, tt := range []struct {
-		s    spool.Summary
-		want string
-	}{
-		{spool.Summary{}, ""},
-		{spool.Summary{Waits: all[0].ID}, "waits for task 11111111 (x [2J)"},
-		{spool.Summary{Waits: "done"}, ""},
-		{spool.Summary{Waits: "01a20103-99ea-754e-afc2-bbbb22222222"}, "waits for task 22222222"},
-		{spool.Summary{Waits: all[0].ID, Reason: "why\n"}, "why"},
-		{spool.Summary{Waits: all[0].ID, Agent: "a"}, ""}, // it has a job
-		{spool.Summary{Waits: all[0].ID, State: task.Stopped}, ""},
-	} {
-		n := names{all: all}
-		if got := n.reason(tt.s); got != tt.want {
-			t.Errorf("%+v: %q", tt, got)
-		}
-	}
-}
-
 // The columns of a table, by what is in it.
 func TestTables(t *testing.T) {
 	at := func(s spool.Summary) spool.Summary {
@@ -187,10 +166,10 @@ func TestTables(t *testing.T) {
 		got  func(out *bufio.Writer) error
 		want string
 	}{
-		{"nothing", func(out *bufio.Writer) error { return short(nil, nil, noon).Print(out) }, ""},
-		{"one", func(out *bufio.Writer) error { return short([]spool.Summary{one}, nil, noon).Print(out) },
+		{"nothing", func(out *bufio.Writer) error { return short(nil, noon).Print(out) }, ""},
+		{"one", func(out *bufio.Writer) error { return short([]spool.Summary{one}, noon).Print(out) },
 			"TASK NAME STATE AGE TIME REASON|a1 train pending 0s -"},
-		{"groups and attempts", func(out *bufio.Writer) error { return short([]spool.Summary{one, again}, nil, noon).Print(out) },
+		{"groups and attempts", func(out *bufio.Writer) error { return short([]spool.Summary{one, again}, noon).Print(out) },
 			"TASK NAME GROUP STATE TRY AGE TIME REASON|a1 train pending 1 0s -|a2 ev al g failed 2 0s - exit code 3"},
 		{"counts", func(out *bufio.Writer) error { return groups([]spool.Summary{again, one, again}).Print(out) },
 			"GROUP TASKS PENDING RUNNING COMPLETED FAILED ERROR STOPPED|g 2 0 0 0 2 0 0|- 1 1 0 0 0 0 0"},
@@ -327,6 +306,23 @@ func TestRanIn(t *testing.T) {
 	} {
 		if slurmJob.MatchString(job) != want {
 			t.Errorf("job %q: %t", job, !want)
+		}
+	}
+}
+
+func TestLimited(t *testing.T) {
+	waits := spool.Summary{State: task.Pending, Reason: "submit limit of alice: 8 of 8"}
+	short := spool.Summary{State: task.Completed, Started: noon, Ended: noon.Add(time.Minute), Reason: waits.Reason}
+	long := spool.Summary{State: task.Failed, Started: noon, Ended: noon.Add(time.Hour)}
+	for _, tt := range []struct {
+		all  []spool.Summary
+		want bool
+	}{
+		{[]spool.Summary{waits, short, short, long}, true}, {[]spool.Summary{waits, short, long}, false},
+		{[]spool.Summary{short, {State: task.Pending}}, false}, {[]spool.Summary{waits, {State: task.Stopped}}, false},
+	} {
+		if got := limited(tt.all, tt.all); got != tt.want {
+			t.Errorf("%+v: %v", tt.all, got)
 		}
 	}
 }

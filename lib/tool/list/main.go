@@ -169,7 +169,7 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		if c.Bool("long") {
 			err = long(shown).PrintWithin(out, app.Room(l.stdout))
 		} else {
-			err = short(shown, all, clock.Now()).PrintWithin(out, app.Room(l.stdout))
+			err = short(shown, clock.Now()).PrintWithin(out, app.Room(l.stdout))
 		}
 		if len(found) > 1 && !c.Bool("long") {
 			summary = tasklist.CountOf(found).String() + "\n"
@@ -182,7 +182,31 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		return err
 	}
 	fmt.Fprint(stderr, summary)
+	if warn && limited(found, all) {
+		fmt.Fprintf(stderr, "%s: hint: the limit counts jobs: ponos-start --pack runs many short tasks in one\n", name)
+	}
 	return errors.Join(errs...)
+}
+
+// shortTask is how long tasks run at most that are better run in shared jobs.
+const shortTask = 5 * time.Minute
+
+// limited reports whether tasks of those found wait for a limit on submitted jobs, although most that have ended were short.
+func limited(found, all []spool.Summary) bool {
+	if !slices.ContainsFunc(found, func(s spool.Summary) bool { return !s.State.Final() && strings.HasPrefix(s.Reason, "submit limit") }) {
+		return false
+	}
+	short, long := 0, 0
+	for _, s := range all {
+		switch {
+		case !s.State.Final() || s.Started.IsZero():
+		case s.Ended.Sub(s.Started) <= shortTask:
+			short++
+		default:
+			long++
+		}
+	}
+	return short > long
 }
 
 // rows are how many tasks are shown, unless all are asked for.
@@ -246,7 +270,7 @@ func printNames(out *bufio.Writer, found []spool.Summary) error {
 }
 
 // short is the table that fits into 80 columns.
-func short(found, all []spool.Summary, now time.Time) *app.Table {
+func short(found []spool.Summary, now time.Time) *app.Table {
 	t := &app.Table{
 		Header: []string{"TASK", "NAME", "GROUP", "STATE", "TRY", "AGE", "TIME", "REASON"}, Drop: []string{"TRY", "GROUP"},
 		Whole: []string{"TASK", "STATE", "AGE", "TIME"}, OneLine: true,
@@ -257,10 +281,9 @@ func short(found, all []spool.Summary, now time.Time) *app.Table {
 	if !slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Attempt > 1 }) {
 		t.Omit = append(t.Omit, "TRY")
 	}
-	waits := names{all: all}
 	for _, s := range found {
-		t.Add(tasklist.Short(s.ID), task.Clean(s.Slug), s.Group, string(s.State), strconv.Itoa(s.Attempt),
-			brief(now.Sub(s.Created)), brief(ran(s, now)), waits.reason(s))
+		t.Add(s.ID.Short(), task.Clean(s.Slug), s.Group, string(s.State), strconv.Itoa(s.Attempt),
+			brief(now.Sub(s.Created)), brief(ran(s, now)), task.Clean(s.Reason))
 	}
 	return t
 }
@@ -274,32 +297,6 @@ func ran(s spool.Summary, now time.Time) time.Duration {
 		return max(0, now.Sub(s.Started))
 	}
 	return max(0, s.Ended.Sub(s.Started))
-}
-
-// names says what tasks wait for.
-type names struct {
-	all  []spool.Summary
-	byID map[task.ID]int
-}
-
-func (n *names) reason(s spool.Summary) string {
-	if s.Reason != "" || s.State.Final() || s.Agent != "" || s.Waits == "" {
-		return task.Clean(s.Reason)
-	}
-	if n.byID == nil {
-		n.byID = make(map[task.ID]int, len(n.all))
-		for i, s := range n.all {
-			n.byID[s.ID] = i
-		}
-	}
-	i, ok := n.byID[s.Waits]
-	switch {
-	case !ok:
-		return "waits for task " + tasklist.Short(s.Waits)
-	case n.all[i].State == task.Completed:
-		return ""
-	}
-	return fmt.Sprintf("waits for task %s (%s)", tasklist.Short(s.Waits), task.Clean(n.all[i].Slug))
 }
 
 // brief is a duration in one unit or two.

@@ -115,7 +115,7 @@ func labels(found []spool.Summary, attempts bool) []string {
 	for i, s := range found {
 		out[i] = names[i]
 		if out[i] == "" || count[names[i]] > 1 {
-			out[i] = strings.TrimLeft(names[i]+" "+tasklist.Short(s.ID), " ")
+			out[i] = strings.TrimLeft(names[i]+" "+s.ID.Short(), " ")
 		}
 		width = max(width, min(40, app.TextWidth(out[i])))
 	}

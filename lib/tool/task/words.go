@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -48,10 +49,10 @@ func (s source) program() ([]string, error) {
 }
 
 var sources = map[string][]source{
-	"partitions": {{name: "sinfo", args: []string{"--noheader", "--format=%R"}, parse: strings.Fields}},
-	"accounts":   {{name: "sshare", args: []string{"--noheader", "--parsable2", "--format=Account"}, parse: strings.Fields}},
-	"users":      {{name: "sshare", args: []string{"--noheader", "--parsable2", "--all", "--format=User"}, parse: strings.Fields}},
-	"jobs":       {{name: "squeue", args: []string{"--noheader", "--me", "--format=%A"}, parse: strings.Fields}},
+	"partitions": {{name: "sinfo", args: []string{"--noheader", "--format=%R"}, parse: slurm.Lines}},
+	"accounts":   {{name: "sshare", args: []string{"--noheader", "--parsable2", "--format=Account"}, parse: slurm.Lines}},
+	"users":      {{name: "sshare", args: []string{"--noheader", "--parsable2", "--all", "--format=User"}, parse: slurm.Lines}},
+	"jobs":       {{name: "squeue", args: []string{"--noheader", "--me", "--format=%A"}, parse: slurm.Lines}},
 	"tasks": {
 		{own: func(beginning string) []string { return taskWords(summaries(), beginning) }},
 		{name: "squeue", args: []string{"--noheader", "--me", "--format=%k"}, parse: marked},
@@ -66,7 +67,7 @@ func summaries() []spool.Summary {
 	if err != nil {
 		return nil
 	}
-	all, _ := s.Summaries()
+	all, _ := s.States()
 	return all
 }
 
@@ -75,27 +76,28 @@ func summaries() []spool.Summary {
 func taskWords(all []spool.Summary, beginning string) []string {
 	var words []string
 	seen := map[string]bool{}
-	add := func(word, about string) {
-		if strings.HasPrefix(word, beginning) && plain.MatchString(word) && !seen[word] && len(words) < maxWords {
+	add := func(word string, about func() string) {
+		if strings.HasPrefix(word, beginning) && !seen[word] && plain.MatchString(word) {
 			seen[word] = true
-			words = append(words, word+"\t"+about)
+			words = append(words, word+"\t"+about())
 		}
 	}
 	for _, final := range []bool{false, true} {
-		for _, s := range slices.Backward(all) {
+		for i := len(all) - 1; i >= 0 && len(words) < maxWords; i-- {
+			s := &all[i]
 			if s.Retried || s.State.Final() != final {
 				continue
 			}
-			add(s.Slug, string(s.State))
-			short := tasklist.Short(s.ID)
-			about := task.Clean(s.Slug) + ", " + string(s.State)
+			about := func() string { return task.Clean(s.Slug) + ", " + string(s.State) }
+			add(s.Slug, func() string { return string(s.State) })
+			short := s.ID.Short()
 			add(short, about)
 			if len(beginning) > len(short) {
 				add(string(s.ID), about)
 			}
 		}
 	}
-	return words
+	return words[:min(len(words), maxWords)]
 }
 
 // groupWords are the groups of tasks, the newest first.

@@ -32,7 +32,7 @@ type Summary struct {
 	RetryOf  task.ID
 	Retried  bool // another task does it again
 	AtMost   int
-	Waits    task.ID // of a new task: the first of those that it comes after
+	Waits    string // of a new task: the ids of those that it comes after, with spaces between
 	Created  time.Time
 	Started  time.Time
 	Ended    time.Time
@@ -46,9 +46,11 @@ func summarize(e Entry, where byte) Summary {
 		Attempt: e.Tries(), AtMost: e.AtMost,
 		RetryOf: e.RetryOf, Created: e.Created, Started: e.Started, Ended: e.Ended, where: where,
 	}
-	if len(e.After) > 0 {
-		s.Waits = e.After[0]
+	var after []string
+	for _, id := range e.After {
+		after = append(after, string(id))
 	}
+	s.Waits = strings.Join(after, " ")
 	return s
 }
 
@@ -57,11 +59,20 @@ func summarize(e Entry, where byte) Summary {
 const indexFile = "index"
 
 // indexMagic is the first line of an index in this format.
-const indexMagic = "ponos index 2\n"
+const indexMagic = "ponos index 3\n"
 
-// Summaries returns the tasks of the spool, the oldest first. Files that are not tasks are left
-// out.
+// Summaries returns the tasks of the spool, the oldest first, with the reasons of those that wait. Files
+// that are not tasks are left out.
 func (s *Spool) Summaries() ([]Summary, error) {
+	all, err := s.States()
+	if err == nil {
+		s.explain(all)
+	}
+	return all, err
+}
+
+// States is Summaries without what tasks wait for.
+func (s *Spool) States() ([]Summary, error) {
 	all := s.readIndex()
 	at := make(map[task.ID]int32, len(all)) // places in all
 	for i, r := range all {
@@ -119,7 +130,6 @@ func (s *Spool) Summaries() ([]Summary, error) {
 		slices.SortStableFunc(all, older)
 	}
 	s.refresh(all, fresh)
-	s.explain(all)
 	if len(retried) > 0 {
 		again := make(map[task.ID]bool, len(retried))
 		for _, name := range retried {
@@ -232,7 +242,7 @@ func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
 			continue
 		}
 		b = append(b, r.where)
-		for _, s := range []string{string(r.ID), r.Slug, r.Group, string(r.State), r.Reason, r.Agent, string(r.RetryOf), string(r.Waits)} {
+		for _, s := range []string{string(r.ID), r.Slug, r.Group, string(r.State), r.Reason, r.Agent, string(r.RetryOf), r.Waits} {
 			text(s)
 		}
 		number(int64(r.ExitCode))
@@ -305,7 +315,7 @@ func parseIndex(s, spool string) []Summary {
 		r.where, d.rest = d.rest[0], d.rest[1:]
 		r.ID, r.Slug, r.Group = task.ID(d.text()), d.text(), d.text()
 		state := d.text()
-		r.Reason, r.Agent, r.RetryOf, r.Waits = d.text(), d.text(), task.ID(d.text()), task.ID(d.text())
+		r.Reason, r.Agent, r.RetryOf, r.Waits = d.text(), d.text(), task.ID(d.text()), d.text()
 		r.ExitCode, r.Attempt, r.AtMost = int(d.number()), int(d.number()), int(d.number())
 		r.Created, r.Started, r.Ended = d.instant(), d.instant(), d.instant()
 		known, ok := states[state]

@@ -161,7 +161,7 @@ func TestRetry(t *testing.T) {
 	if got := wishes(t, q); got != "+"+string(first.IDs[0]) {
 		t.Errorf("the agent is offered %s", got)
 	}
-	if got := shown(t, q.Spool); !strings.Contains(got, `a "" "" failed "because" 3 "me" 1 "" true`) || !strings.Contains(got, `"again" "" pending "" 0 "" 2 "a" false`) {
+	if got := shown(t, q.Spool); !strings.Contains(got, `a "" "" failed "because" 3 "me" 1 "" true`) || !strings.Contains(got, `"again" "" pending "no agent runs" 0 "" 2 "a" false`) {
 		t.Error(got)
 	}
 	if err := q.Tidy(0); err != nil {

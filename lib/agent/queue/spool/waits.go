@@ -10,6 +10,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -22,8 +24,8 @@ const (
 	// reasons, each with the ids of tasks.
 	waitsSuffix = ".waits"
 	// maxWaits limits how many tasks are in it, as it is written whenever a reason changes.
-	maxWaits     = 10_000
-	maxWaitsFile = 4 << 20 // bytes
+	maxWaits     = 100_000
+	maxWaitsFile = 8 << 20 // bytes
 )
 
 // Explain records why tasks of this agent wait.
@@ -32,10 +34,8 @@ func (q *Queue) Explain(why map[task.ID]string) error {
 		return nil
 	}
 	by := map[string][]task.ID{}
-	for i, id := range slices.Sorted(maps.Keys(why)) {
-		if i == maxWaits {
-			break
-		}
+	ids := slices.Sorted(maps.Keys(why)) // ids of a spool grow with time
+	for _, id := range ids[max(0, len(ids)-maxWaits):] {
 		reason := task.Clean(why[id])
 		by[reason] = append(by[reason], id)
 	}
@@ -54,31 +54,132 @@ func (q *Queue) Explain(why map[task.ID]string) error {
 	return nil
 }
 
-// explain sets the reasons of tasks that wait for their jobs, or for room in their group. A file that cannot be read is ignored.
+// explain sets the reasons of tasks that wait. What cannot be read is ignored.
 func (s *Spool) explain(all []Summary) {
-	taken := map[string]int{}
+	if !slices.ContainsFunc(all, func(t Summary) bool { return !t.State.Final() }) {
+		return
+	}
+	k := known{now: s.now(), all: all, taken: map[string]int{}}
+	k.beats, _ = s.Agents()
+	for _, b := range k.beats {
+		k.said = append(k.said, s.waits(b.Agent))
+	}
 	for _, t := range all {
 		if t.Agent != "" && !t.State.Final() {
-			taken[t.Group]++
+			k.taken[t.Group]++
 		}
 	}
 	for i, t := range all {
-		if t.State == task.Pending && t.Agent == "" && t.Reason == "" && t.Waits == "" && t.AtMost > 0 && taken[t.Group] >= t.AtMost {
-			all[i].Reason = fmt.Sprintf("waits for room in its group: at most %d at a time", t.AtMost)
+		if !t.State.Final() {
+			all[i].Reason = k.why(t)
 		}
 	}
-	known := map[string]map[task.ID]string{}
-	for i, t := range all {
-		if t.State != task.Pending || t.Agent == "" || t.Reason != "" {
+}
+
+// known is what a listing knows beyond the tasks themselves.
+type known struct {
+	now   time.Time
+	all   []Summary
+	taken map[string]int // tasks of each group that agents have taken
+	beats []Beat
+	said  []map[task.ID]string // what each of these agents says
+
+	latest map[task.ID]int // places in all, of the last attempt of each task; nil: not made yet
+}
+
+// why says what a task waits for that has not ended; "" if it waits for nothing, or for the next turn
+// only. The first of these counts:
+//
+//	nobody has it    a task that it comes after · room in its group · an agent · what an agent says
+//	an agent has it  a turn of that agent · what that agent says · what was reported with its state
+func (k *known) why(t Summary) string {
+	if t.Agent == "" {
+		if t.State != task.Pending {
+			return t.Reason
+		}
+		if why := k.parent(t); why != "" {
+			return why
+		}
+		if t.AtMost > 0 && k.taken[t.Group] >= t.AtMost {
+			return fmt.Sprintf("waits for room in its group: at most %d at a time", t.AtMost)
+		}
+		return k.offered(t)
+	}
+	for i, b := range k.beats {
+		switch {
+		case b.Agent != t.Agent:
+		case t.State == task.Pending && b.Late(k.now):
+			return fmt.Sprintf("its agent does not run: the last turn on host %s was at %s", task.Clean(b.Host), Moment(b.Seen, k.now))
+		case k.said[i][t.ID] != "":
+			return k.said[i][t.ID]
+		}
+	}
+	return t.Reason
+}
+
+// offered says why a task that could begin has not been taken.
+func (k *known) offered(t Summary) string {
+	var last time.Time
+	runs, why := false, t.Reason
+	for i, b := range k.beats {
+		if last = later(last, b.Seen); b.Late(k.now) {
 			continue
 		}
-		why, ok := known[t.Agent]
-		if !ok {
-			why = s.waits(t.Agent)
-			known[t.Agent] = why
+		if runs = true; why == "" {
+			why = k.said[i][t.ID]
 		}
-		all[i].Reason = why[t.ID]
 	}
+	switch {
+	case runs:
+		return why
+	case last.IsZero():
+		return "no agent runs"
+	}
+	return "no agent runs: the last turn was at " + Moment(last, k.now)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// parent says which task a new one still comes after.
+func (k *known) parent(t Summary) string {
+	if t.Waits == "" {
+		return ""
+	}
+	if k.latest == nil {
+		k.latest = make(map[task.ID]int, len(k.all))
+		for i, s := range k.all {
+			k.latest[s.ID] = i
+		}
+		for i, s := range slices.Backward(k.all) { // a retry is younger than what it retries
+			if _, ok := k.latest[s.RetryOf]; ok && s.RetryOf != "" {
+				k.latest[s.RetryOf] = k.latest[k.all[i].ID]
+			}
+		}
+	}
+	for id := range strings.FieldsSeq(t.Waits) {
+		i, ok := k.latest[task.ID(id)]
+		switch {
+		case !ok:
+			return "waits for task " + task.ID(id).Short()
+		case k.all[i].State != task.Completed:
+			return fmt.Sprintf("waits for task %s (%s)", k.all[i].ID.Short(), task.Clean(k.all[i].Slug))
+		}
+	}
+	return ""
+}
+
+// Moment is a time, without the day if that is today.
+func Moment(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() != now.YearDay() || t.Year() != now.Year() {
+		return t.Format(time.DateTime)
+	}
+	return t.Format(time.TimeOnly)
 }
 
 func (s *Spool) waits(agent string) map[task.ID]string {

@@ -182,6 +182,9 @@ func (e evidence) judgePacked() runner.Job {
 		case e.owner == "" && !e.ref.Lost || job.State == task.Pending:
 			job.State, job.Reason = task.Pending, "pilot job "+p.pilot+" begins it"
 		}
+		if e.queue.State == "SUSPENDED" {
+			job.Reason = "its pilot job " + p.pilot + " is " + pendingReason(e.queue)
+		}
 		return job
 	}
 	switch {

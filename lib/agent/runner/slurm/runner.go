@@ -57,10 +57,10 @@ func (r *Runner) Check(ctx context.Context) (runner.Checked, error) {
 	return runner.Checked{}, r.client.Ping(ctx)
 }
 
-// Can cancel jobs without waiting, find past jobs, and, if arrays or pilots are configured, start
+// Can cancel jobs without waiting, find past jobs, know limits, and, if arrays or pilots are configured, start
 // tasks together.
 func (r *Runner) Can() runner.Abilities {
-	can := runner.Abilities{Trim: r, Past: r}
+	can := runner.Abilities{Trim: r, Past: r, Limit: r}
 	if r.options.config.Arrays || r.packs != nil && r.packs.On {
 		can.Batch = r
 	}

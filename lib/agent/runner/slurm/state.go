@@ -333,9 +333,24 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	return job
 }
 
-// pendingReason explains Slurm's reason why a job waits.
+// pendingReason explains why a job does not run that has not ended; "" if it runs.
 func pendingReason(q *slurm.Job) string {
-	if q.State != "PENDING" || q.Reason == "None" || q.Reason == "" {
+	switch q.State {
+	case "PENDING":
+	case "SUSPENDED":
+		return "suspended by Slurm"
+	case "CONFIGURING", "POWER_UP_NODE":
+		return "its nodes are being started (" + q.State + ")"
+	case "REQUEUED", "PREEMPTED", "REQUEUE_FED":
+		return "is put into the queue again (" + q.State + ")"
+	case "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT":
+		return "is held, until somebody runs scontrol release " + q.Number() + " (" + q.State + ")"
+	case "STOPPED":
+		return "stopped by a signal"
+	default:
+		return ""
+	}
+	if q.Reason == "" {
 		return ""
 	}
 	if plain := slurm.ExplainReason(q.Reason).Plain; plain != q.Reason {

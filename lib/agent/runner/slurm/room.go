@@ -1,0 +1,87 @@
+package slurm
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// Limits asks the controller once for the limits on submitted jobs that its refusal may be of. Limits of
+// accounts, for which it lists all associations, are asked for only if the refusal names them.
+func (r *Runner) Limits(ctx context.Context, refusal string) ([]runner.Limit, error) {
+	u, err := user.LookupId(strconv.Itoa(r.uid))
+	if err != nil {
+		return nil, err
+	}
+	var only []string
+	if !strings.Contains(refusal, "AssocGrp") {
+		only = []string{u.Username}
+	}
+	usages, err := r.client.Usages(ctx, only...)
+	if err != nil {
+		return nil, err
+	}
+	return submitLimits(usages, u.Username, uint32(r.uid), refusal), nil
+}
+
+// submitLimits returns the limits on submitted jobs of a user, the one with the least room first: of QoS
+// if a refusal names a QoS, of associations if it names one of these, or all.
+func submitLimits(u slurm.Usages, name string, uid uint32, refusal string) []runner.Limit {
+	var all []runner.Limit
+	add := func(of string, limit slurm.Limit[int64], used int64) {
+		if limit.Set {
+			all = append(all, runner.Limit{Of: of, Used: int(used), Max: int(limit.Max)})
+		}
+	}
+	accounts := map[string]bool{} // of the user, and those above them
+	byUser, parents := 0, map[string]string{}
+	for _, a := range u.Associations {
+		if a.User == name {
+			accounts[a.Account] = true
+			byUser++
+		} else if a.User == "" {
+			parents[a.Account] = a.Parent
+		}
+	}
+	for _, account := range slices.Sorted(maps.Keys(accounts)) {
+		for up := parents[account]; up != "" && !accounts[up]; up = parents[up] {
+			accounts[up] = true
+		}
+	}
+	if !strings.Contains(refusal, "QOS") {
+		for _, a := range u.Associations {
+			whose := name
+			if byUser > 1 && !a.Default {
+				whose += " in account " + a.Account
+			}
+			switch {
+			case a.User == name:
+				add(whose, a.MaxSubmit, a.Submit)
+				add(whose, a.Grp.Submit, a.Submit)
+			case a.User == "" && accounts[a.Account]:
+				add("account "+a.Account, a.Grp.Submit, a.Submit)
+			}
+		}
+	}
+	if !strings.Contains(refusal, "Assoc") {
+		for _, q := range u.QOS {
+			mine := q.Users[uid]
+			add(name+" in QoS "+q.Name, mine.SubmitLimit, mine.Submit)
+			for account := range maps.Keys(accounts) {
+				add("account "+account+" in QoS "+q.Name, q.Accounts[account].SubmitLimit, q.Accounts[account].Submit)
+			}
+			add("QoS "+q.Name, q.SubmitLimit, q.Submit)
+		}
+	}
+	slices.SortFunc(all, func(a, b runner.Limit) int {
+		return cmp.Or(cmp.Compare(a.Max-a.Used, b.Max-b.Used), cmp.Compare(a.Max, b.Max), strings.Compare(a.Of, b.Of))
+	})
+	return all
+}

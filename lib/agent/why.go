@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
+)
+
+// wait is what a turn knows of a task that does not run its command.
+type wait struct {
+	job    runner.Job // its job; without an ID there is none
+	record Record     // without an ID there is none
+	busy   bool       // a process works on it
+	held   breaker    // of its kind; the zero value: its kind is not held
+	disk   string     // the directory whose disk is full; "": there is room
+}
+
+// why says what the task waits for; "" if it waits for nothing. The first row that fits counts:
+//
+//	its job is not known                       what the runner misses
+//	its job is pending, or does not run        the reason of the runner
+//	no job: a process works on it              that its code and its job are being made
+//	no job: the agent's disk is full           that
+//	no job: its code cannot be prepared        why, and when that is tried next
+//	no job: its next attempt is not due        how the last one ended, and when
+//	no job: its kind is held by a limit        the limit
+//	no job: its kind is refused                the refusal, and when that is tried next
+//	no job: its last try has failed            why, and when that is tried next
+//	no job: none of these                      ponos-start
+//
+// A group, tasks that it comes after, and agents that do not run are for the queue to tell.
+func (w wait) why(now time.Time) string {
+	if w.job.ID != "" {
+		switch {
+		case w.job.Unknown && w.job.Reason != "":
+			return "looking for job " + w.job.ID + ": " + w.job.Reason
+		case w.job.Unknown:
+			return "looking for job " + w.job.ID
+		case w.job.State == task.Pending && w.job.Reason == "":
+			return "job " + w.job.ID + " waits"
+		}
+		return w.job.Reason
+	}
+	r := w.record
+	next := func(why string) string {
+		if r.Retry.After(now) {
+			return why + "; next try at " + r.Retry.Local().Format(time.TimeOnly)
+		}
+		return why
+	}
+	switch {
+	case w.busy:
+		return "its code is being prepared, or its job submitted"
+	case w.disk != "":
+		return fmt.Sprintf("no space is left on the disk of %q", w.disk)
+	case r.Preparing != nil:
+		return r.preparing()
+	case r.pauses(now) && r.Tries == 0 && len(r.Attempts) > 0:
+		return fmt.Sprintf("attempt %d begins at %s: %s", r.Attempt, r.Retry.Local().Format(time.TimeOnly), r.Problem)
+	case w.held.Full:
+		return w.held.limit()
+	case w.held.held():
+		return fmt.Sprintf("held: %s; next try at %s", w.held.Reason, w.held.Next.Local().Format(time.TimeOnly))
+	case r.Problem != "":
+		return next(r.Problem)
+	}
+	return "waits for ponos-start"
+}
+
+// full returns the state directory if its disk has no room for anything.
+func (s *Store) full() string {
+	var fs unix.Statfs_t
+	if unix.Statfs(s.Dir, &fs) == nil && fs.Blocks > 0 && (fs.Bavail == 0 || fs.Files > 0 && fs.Ffree == 0) {
+		return s.Dir
+	}
+	return ""
+}
