@@ -2,105 +2,94 @@ package launcher
 
 import (
 	"slices"
-	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Described is a partition as the search sees it, for writing launchers.yaml.
+// Described is a cluster as the search sees it without a launchers.yaml, as an entry of one.
 type Described struct {
-	Name        string
-	Refused     string   // why the user cannot use it; "": the user can
-	Preemptible bool     // its jobs may be preempted
-	Exclusive   bool     // its jobs get whole nodes
-	Accounts    []string // one of these must be charged; empty: any of the user's
-	QOS         []DescribedQOS
-	MaxDuration time.Duration // 0: no limit
-	MinNodes    int
-	MaxNodes    int      // 0: no limit
-	Unsaid      []string // rules that launchers.yaml cannot express
-	Groups      []DescribedGroup
+	file.Entry
+	Remarks []Remark // on each partition of the entry
 }
 
-// DescribedQOS is a QoS that the user can use, with its time limit.
-type DescribedQOS struct {
-	Name        string
-	MaxDuration time.Duration // 0: no limit
-	MinGPU      int
+// Remark is what an entry cannot say of a partition.
+type Remark struct {
+	Refused string   // why the user cannot use it; "": the user can
+	Unsaid  []string // rules that launchers.yaml cannot express
 }
 
-// DescribedGroup is a number of identical nodes; Cores, Memory (bytes) and GPUs are those of
-// one node.
-type DescribedGroup struct {
-	Features []string // sorted
-	Hosts    []string
-	Count    int
-	Cores    int
-	Memory   int64
-	GPUs     []DescribedGPU
-}
-
-// DescribedGPU is a number of identical GPUs of a node; Memory is in bytes, 0 if unknown.
-type DescribedGPU struct {
-	Kind, Type string
-	Count      int
-	Memory     int64
-}
-
-// Describe returns the partitions of a snapshot as the search sees them without a
-// launchers.yaml.
-func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
+// Describe returns the partitions of a snapshot as the search sees them. Those that the user cannot use are disabled.
+func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) *Described {
 	l := Direct(catalogue)
 	l.addSlurm(s)
-	all := make([]Described, 0, len(l.partitions))
+	all := &Described{Entry: file.Entry{Kind: file.Slurm, Connector: "local"}}
 	for i, p := range l.partitions {
-		d := Described{Name: p.name, Preemptible: p.class == classPreemptible, Exclusive: p.exclusive}
-		if len(p.refused) > 0 {
-			d.Refused = p.refused[0].Text()
-		}
 		from := &s.Partitions[i]
-		d.MinNodes, d.MaxNodes = int(from.MinNodes), int(from.MaxNodes.Or(0))
-		d.Unsaid = unsaid(from, s)
+		d := file.Partition{
+			Name: p.name, Preemptible: p.class == classPreemptible, Exclusive: p.exclusive, Disabled: len(p.refused) > 0,
+			MinNodes: int(from.MinNodes), MaxNodes: int(from.MaxNodes.Or(0)),
+		}
+		remark := Remark{Unsaid: unsaid(from, s)}
+		if d.Disabled {
+			remark.Refused = p.refused[0].Text()
+		}
 		for j := range p.choices {
 			c := &p.choices[j]
 			if j == 0 {
-				d.MaxDuration = c.hardMax
+				d.Configuration.MaxDuration = c.hardMax
 			}
 			if from.AllowAccounts != nil && c.isAccount != "" && !slices.Contains(d.Accounts, c.isAccount) {
 				d.Accounts = append(d.Accounts, c.isAccount)
 			}
-			named := func(q DescribedQOS) bool { return q.Name == c.isQOS }
-			if from.AllowQOS != nil && c.isQOS != "" && !slices.ContainsFunc(d.QOS, named) {
-				d.QOS = append(d.QOS, DescribedQOS{c.isQOS, c.hardMax, c.hardMinGPU})
+			if from.AllowQOS != nil && c.isQOS != "" && !slices.Contains(d.QOS, c.isQOS) {
+				d.QOS = append(d.QOS, c.isQOS)
+				all.addQOS(file.QOS{Name: c.isQOS, MaxDuration: c.hardMax, MinGPU: c.hardMinGPU})
 			}
 		}
 		if len(s.Associations) == 0 {
 			d.Accounts = slices.Clone(from.AllowAccounts)
 		}
 		for _, g := range p.groups {
-			dg := DescribedGroup{Features: g.features, Hosts: g.names(), Count: g.nodes, Cores: g.cores, Memory: g.memory}
-			if most := int(from.MaxCPUsPerNode.Or(0)); most > 0 && (dg.Cores == 0 || dg.Cores > most) {
-				dg.Cores = most
-			}
-			if most := from.MaxMemPerNode.Or(0) << 20; most > 0 && (dg.Memory == 0 || dg.Memory > most) {
-				dg.Memory = most
-			}
-			for _, x := range g.gpus {
-				if x.count < anyNumber {
-					described := DescribedGPU{Kind: x.kind, Type: x.gres, Count: x.count}
-					if x.least == x.most {
-						described.Memory = x.least
-					}
-					dg.GPUs = append(dg.GPUs, described)
-				}
-			}
-			d.Groups = append(d.Groups, dg)
+			d.Nodes = append(d.Nodes, g.entry(from))
 		}
-		all = append(all, d)
+		all.Partitions, all.Remarks = append(all.Partitions, d), append(all.Remarks, remark)
 	}
 	return all
+}
+
+// addQOS adds a QoS with its limits; those of a later partition count.
+func (d *Described) addQOS(q file.QOS) {
+	if i := slices.IndexFunc(d.QOS, func(known file.QOS) bool { return known.Name == q.Name }); i >= 0 {
+		d.QOS[i] = q
+		return
+	}
+	d.QOS = append(d.QOS, q)
+}
+
+// entry returns the nodes of a group with what a job can have of them in a partition.
+func (g *group) entry(p *slurm.Partition) file.Nodes {
+	cpu := file.CPU{Cores: g.cores, Memory: g.memory}
+	if most := int(p.MaxCPUsPerNode.Or(0)); most > 0 && (cpu.Cores == 0 || cpu.Cores > most) {
+		cpu.Cores = most
+	}
+	if most := p.MaxMemPerNode.Or(0) << 20; most > 0 && (cpu.Memory == 0 || cpu.Memory > most) {
+		cpu.Memory = most
+	}
+	n := file.Nodes{Features: g.features, Hosts: g.names(), Count: g.nodes, Configuration: file.Configuration{CPU: cpu}}
+	for _, x := range g.gpus {
+		if x.count == anyNumber {
+			continue
+		}
+		of := file.GPU{Kind: x.kind, Model: x.gres, GRES: x.gres, Count: x.count}
+		if x.least == x.most {
+			of.Memory = x.least
+		}
+		n.Configuration.GPUs = append(n.Configuration.GPUs, of)
+	}
+	return n
 }
 
 // unsaid returns the rules of a partition, and of the QoS and accounts that limit its jobs,

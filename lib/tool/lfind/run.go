@@ -107,7 +107,7 @@ func tokens(f *file.File, l *launcher.Launcher) ([]token.Want, error) {
 			tokens := filepath.Join(filepath.Dir(f.Path), "tokens.yaml")
 			return nil, fault.Hint(err, fmt.Sprintf("define it in %s: countertoken: { %s: { tokens: 1 } }", tokens, t.ID))
 		}
-		wants = append(wants, token.Want{ID: t.ID, Count: t.Count, Total: total})
+		wants = append(wants, token.Want{Token: t, Total: total})
 	}
 	return wants, nil
 }

@@ -14,13 +14,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
 	"github.com/ponos-tools/ponos/lib/base/place"
 )
 
-// Want is a number of tokens to take: Count of Total.
+// Want is a number of tokens that a launcher takes, of the total in tokens.yaml.
 type Want struct {
-	ID    string
-	Count int
+	file.Token
 	Total int
 }
 

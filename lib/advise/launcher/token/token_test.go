@@ -9,7 +9,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
 )
+
+func want(id string, count, total int) Want {
+	return Want{Token: file.Token{ID: id, Count: count}, Total: total}
+}
 
 func held(t *testing.T, files []*os.File, err error) []*os.File {
 	t.Helper()
@@ -22,7 +28,7 @@ func held(t *testing.T, files []*os.File, err error) []*os.File {
 func TestTake(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tokens")
 	ctx := context.Background()
-	take := func(n int) ([]*os.File, error) { return Take(ctx, dir, []Want{{"gpu", n, 5}}, false) }
+	take := func(n int) ([]*os.File, error) { return Take(ctx, dir, []Want{want("gpu", n, 5)}, false) }
 	two, err := take(2)
 	held(t, two, err)
 	one, err := take(1)
@@ -45,11 +51,11 @@ func TestTake(t *testing.T) {
 func TestTakeAllOrNone(t *testing.T) {
 	dir := t.TempDir()
 	ctx := context.Background()
-	a := held(t, must(Take(ctx, dir, []Want{{"a", 1, 1}}, false)), nil)
-	if _, err := Take(ctx, dir, []Want{{"b", 1, 1}, {"a", 1, 1}}, false); !errors.Is(err, ErrTaken) {
+	a := held(t, must(Take(ctx, dir, []Want{want("a", 1, 1)}, false)), nil)
+	if _, err := Take(ctx, dir, []Want{want("b", 1, 1), want("a", 1, 1)}, false); !errors.Is(err, ErrTaken) {
 		t.Fatalf("%v; want ErrTaken", err)
 	}
-	held(t, must(Take(ctx, dir, []Want{{"b", 1, 1}}, false)), nil)
+	held(t, must(Take(ctx, dir, []Want{want("b", 1, 1)}, false)), nil)
 	a[0].Close()
 }
 
@@ -63,10 +69,10 @@ func must(files []*os.File, err error) []*os.File {
 func TestWait(t *testing.T) {
 	dir := t.TempDir()
 	ctx := context.Background()
-	first := held(t, must(Take(ctx, dir, []Want{{"a", 2, 2}}, true)), nil)
+	first := held(t, must(Take(ctx, dir, []Want{want("a", 2, 2)}, true)), nil)
 	done := make(chan error, 1)
 	go func() {
-		files, err := Take(ctx, dir, []Want{{"a", 1, 2}}, true)
+		files, err := Take(ctx, dir, []Want{want("a", 1, 2)}, true)
 		for _, f := range files {
 			f.Close()
 		}
@@ -83,8 +89,8 @@ func TestWait(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(ctx, again)
 	defer cancel()
-	second := held(t, must(Take(ctx, dir, []Want{{"a", 2, 2}}, true)), nil)
-	if _, err := Take(short, dir, []Want{{"a", 1, 2}}, true); !errors.Is(err, context.DeadlineExceeded) {
+	second := held(t, must(Take(ctx, dir, []Want{want("a", 2, 2)}, true)), nil)
+	if _, err := Take(short, dir, []Want{want("a", 1, 2)}, true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%v; want that the context ended", err)
 	}
 	second[0].Close()
@@ -99,7 +105,7 @@ func TestNeverMore(t *testing.T) {
 	for i := range 12 {
 		n := 1 + i%3
 		wait.Go(func() {
-			files, err := Take(context.Background(), dir, []Want{{"a", n, 4}}, true)
+			files, err := Take(context.Background(), dir, []Want{want("a", n, 4)}, true)
 			if err != nil {
 				t.Error(err)
 				return
@@ -124,21 +130,21 @@ func TestNeverMore(t *testing.T) {
 // TestKilledHolder checks that the kernel releases the tokens of a killed process.
 func TestKilledHolder(t *testing.T) {
 	dir := t.TempDir()
-	files := held(t, must(Take(context.Background(), dir, []Want{{"a", 1, 1}}, true)), nil)
+	files := held(t, must(Take(context.Background(), dir, []Want{want("a", 1, 1)}, true)), nil)
 	holder := exec.Command("sleep", "60")
 	holder.ExtraFiles = files
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
 	files[0].Close()
-	if _, err := Take(context.Background(), dir, []Want{{"a", 1, 1}}, false); !errors.Is(err, ErrTaken) {
+	if _, err := Take(context.Background(), dir, []Want{want("a", 1, 1)}, false); !errors.Is(err, ErrTaken) {
 		t.Fatalf("%v; want that the process holds it", err)
 	}
 	if err := holder.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = holder.Wait()
-	held(t, must(Take(context.Background(), dir, []Want{{"a", 1, 1}}, false)), nil)
+	held(t, must(Take(context.Background(), dir, []Want{want("a", 1, 1)}, false)), nil)
 }
 
 func TestDirectoryOfAnotherUser(t *testing.T) {
@@ -147,7 +153,7 @@ func TestDirectoryOfAnotherUser(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Take(context.Background(), link, []Want{{"a", 1, 1}}, false); err == nil {
+	if _, err := Take(context.Background(), link, []Want{want("a", 1, 1)}, false); err == nil {
 		t.Error("a link somebody could have put there is not refused")
 	}
 }
