@@ -10,8 +10,8 @@ trap 'asked=1' TERM
 # Before that, Slurm warns with SIGCONT.
 settle=
 trap 'settle=1.5' CONT
-# Other signals (scancel --batch --signal=USR1) would end this script and leave the command.
-trap : USR1 USR2 ALRM
+# Other signals (scancel --batch --signal=USR1) would end this script and leave the command, or the end of that unrecorded.
+trap : HUP INT QUIT USR1 USR2 ALRM
 
 # persist COMMAND... repeats a command until it succeeds. A full disk, an exhausted
 # quota and a file system that does not answer mostly pass. It gives up when the job is

@@ -6,8 +6,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/record"
@@ -61,6 +64,7 @@ func (j *jobDir) run(job string, restart int, more ...string) (int, string) {
 	c.Env = append([]string{
 		"PATH=" + j.bin + ":" + os.Getenv("PATH"), "HOME=" + j.Path, "SLURM_JOB_ID=" + job, fmt.Sprintf("SLURM_RESTART_COUNT=%d", restart),
 	}, more...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := c.CombinedOutput()
 	if c.ProcessState == nil {
 		j.t.Fatal(err)
@@ -214,6 +218,39 @@ func TestTheDirectoryIsMovedRightAfterTheCommand(t *testing.T) {
 	}
 	if r, err := record.ReadRun(filepath.Join(away, "done"), "5"); err != nil || !r.Ended || !r.Closed || r.Code != 7 {
 		t.Errorf("journal %+v, %v", r, err)
+	}
+}
+
+// What a signal to the script of a job alone (scancel --batch) or to all of the job (scancel --full) does, where the
+// command handles it and where it dies of it: SIGTERM asks the job to end, and the others are for the command alone.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM"} {
+		handles, got := "trap 'echo got' "+name+"; ", "got\n"
+		if name == "TERM" { // the script passes one on that comes right after the command has begun
+			handles, got = "trap '' TERM; ", ""
+		}
+		for command, want := range map[string]struct {
+			code int
+			out  string
+		}{
+			handles + "kill -" + name + " $PPID; echo done": {0, "done\n"},
+			handles + "kill -" + name + " 0; echo done":     {0, got + "done\n"},
+			"ulimit -c 0; kill -" + name + " 0; echo done":  {128 + int(unix.SignalNum("SIG"+name)), ""},
+		} {
+			t.Run(command, func(t *testing.T) {
+				t.Parallel()
+				j := newJobDir(t, "sh", "-c", `echo run >>"$RUNS"; exec 2>/dev/null; `+command)
+				code, out := j.run("5", 0)
+				if code != want.code || j.runs() != 1 || want.out != "" && out != want.out {
+					t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
+				}
+				cut := name == "TERM"
+				if got, want := j.journal("5"), (record.Run{Begun: true, Ended: !cut, Cut: cut, Closed: true, Code: want.code}); got != want {
+					t.Errorf("journal %+v; want %+v", got, want)
+				}
+			})
+		}
 	}
 }
 

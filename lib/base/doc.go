@@ -16,7 +16,7 @@
 //	hostlist   node[01-10,12] and names
 //	locale     which characters a terminal can show
 //	lock       flock(2), with locks that a child can inherit
-//	place      the user's directory for state, and which directory was at a path
+//	place      the user's directory for state, which directory was at a path, and whether others may write there
 //	progress   a line on a terminal for what takes long
 //	remove     removes directory trees that others have written
 //	replace    replaces files in one step, without waiting for the disk
@@ -49,6 +49,9 @@
 //	Control characters of others do not reach a terminal
 //	    lib/base/app/printable_test.go:TestPrintable
 //	    lib/base/app/printable_test.go:TestSanitize
+//	What others could have written is not used
+//	    lib/base/place/ours_test.go:TestOpenToOthers
+//	    lib/base/place/ours_test.go:TestOfAnotherUser
 //	A redirect gets no secret and no body to another place
 //	    lib/base/web/web_test.go:TestRedirects
 package base

@@ -128,11 +128,17 @@ var qosColumns = []column[QOS]{
 	{"minprio", func(c *columns, i int, q *QOS) { q.MinPriority = c.count(i) }},
 }
 
-// sacctmgr runs sacctmgr show and parses these columns.
-func sacctmgr[R any](ctx context.Context, c *Client, asked []column[R], what ...string) ([]R, error) {
+// sacctmgr runs sacctmgr show and parses these columns. Rows with the same key are not believed; nil: each row is.
+func sacctmgr[R any](ctx context.Context, c *Client, asked []column[R], key func(*R) string, what ...string) ([]R, error) {
 	args := append(append([]string{"--noheader", "--parsable", "show"}, what...), "format="+strings.Join(columnNames(asked), ","))
 	form := c.barred("sacctmgr show " + what[0])
-	return stream(ctx, c, func(r io.Reader) ([]R, error) { return tableOf(r, form, asked) }, "sacctmgr", args...)
+	return stream(ctx, c, func(r io.Reader) ([]R, error) {
+		all, err := tableOf(r, form, asked)
+		if err != nil || key == nil {
+			return all, err
+		}
+		return sole(form.command, all, key, form.odd)
+	}, "sacctmgr", args...)
 }
 
 // tableOf parses rows into a slice.
@@ -148,11 +154,16 @@ func tableOf[R any](r io.Reader, form layout, asked []column[R]) ([]R, error) {
 // "", those of the accounts themselves. The error is ErrNoAccounting if the cluster keeps no
 // accounts.
 func (c *Client) Associations(ctx context.Context, user string) ([]Association, error) {
-	return sacctmgr(ctx, c, associationColumns, "associations", "user="+user)
+	key := func(a *Association) string {
+		return strings.Join([]string{a.Cluster, a.Account, a.User, a.Partition}, "|")
+	}
+	return sacctmgr(ctx, c, associationColumns, key, "associations", "user="+user)
 }
 
 // QOS returns every quality of service.
-func (c *Client) QOS(ctx context.Context) ([]QOS, error) { return sacctmgr(ctx, c, qosColumns, "qos") }
+func (c *Client) QOS(ctx context.Context) ([]QOS, error) {
+	return sacctmgr(ctx, c, qosColumns, func(q *QOS) string { return q.Name }, "qos")
+}
 
 var userColumns = []column[string]{
 	{"user", func(*columns, int, *string) {}},
@@ -162,7 +173,7 @@ var userColumns = []column[string]{
 // DefaultAccount returns the account that is charged for jobs without --account; "" if the user
 // has none.
 func (c *Client) DefaultAccount(ctx context.Context, user string) (string, error) {
-	found, err := sacctmgr(ctx, c, userColumns, "user", user)
+	found, err := sacctmgr(ctx, c, userColumns, nil, "user", user)
 	if len(found) == 0 {
 		return "", err
 	}
@@ -177,6 +188,6 @@ var levelColumns = []column[string]{
 // Operator reports whether a user has the rights of an operator or administrator, to whom Slurm shows
 // all jobs. A coordinator sees those of some accounts.
 func (c *Client) Operator(ctx context.Context, user string) (bool, error) {
-	found, err := sacctmgr(ctx, c, levelColumns, "user", user)
+	found, err := sacctmgr(ctx, c, levelColumns, nil, "user", user)
 	return len(found) > 0 && found[0] != "" && found[0] != "None", err
 }

@@ -73,7 +73,7 @@ func parseUsages(r io.Reader, odd func(error)) (Usages, error) {
 	for begun := false; ; begun = true {
 		line, err := scan.next("", 0)
 		if errors.Is(err, io.EOF) && begun {
-			return all, nil
+			return all.sole(odd)
 		}
 		if errors.Is(err, io.EOF) {
 			err = scan.fail("nothing was printed")
@@ -104,6 +104,22 @@ func parseUsages(r io.Reader, odd func(error)) (Usages, error) {
 	}
 }
 
+// sole leaves out associations and QOS of which there are several records.
+func (u Usages) sole(odd func(error)) (Usages, error) {
+	const command = "scontrol show assoc_mgr"
+	associations, err := sole(command, u.Associations, func(a *CountedAssociation) string {
+		return strings.Join([]string{"Account=" + a.Account, "UserName=" + a.User, "Partition=" + a.Partition, "ClusterName=" + a.Cluster}, " ")
+	}, odd)
+	if err != nil {
+		return Usages{}, err
+	}
+	qos, err := sole(command, u.QOS, func(q *CountedQOS) string { return "QOS=" + q.Name }, odd)
+	if err != nil {
+		return Usages{}, err
+	}
+	return Usages{associations, qos}, nil
+}
+
 // heading matches the lines between records, or in place of records.
 var heading = regexp.MustCompile(
 	`^\s*$|^Current Association Manager state$|^(Association|QOS|User) Records$|^No .* currently cached in Slurm\.`)
@@ -112,6 +128,18 @@ var heading = regexp.MustCompile(
 type counter struct {
 	scan *recordScanner
 	err  error
+}
+
+// fields calls each with the keys and values of a part of the record, none of which comes twice: a second one is in a name.
+func (p *counter) fields(part string, each func(key, value string)) {
+	seen := map[string]bool{}
+	fields([]byte(part), func(key, value []byte) bool {
+		p.check(!seen[string(key)], string(key), string(value), "the only one of its record")
+		if seen[string(key)] = true; p.err == nil {
+			each(string(key), string(value))
+		}
+		return p.err == nil
+	})
 }
 
 func (p *counter) check(ok bool, key, value, want string) {
@@ -148,8 +176,8 @@ func (p *counter) association(line []byte) CountedAssociation {
 		case "MaxTRESPJ":
 			a.MaxTRESPerJob = p.plain(text)
 		case "MaxWallPJ":
-			if n, ok := parseNumber(text); ok {
-				a.MaxWall = AtMost(time.Duration(n) * time.Minute)
+			if l := p.limit(text); l.Set {
+				a.MaxWall = AtMost(time.Duration(l.Max) * time.Minute)
 			}
 		default:
 			if name, ok := strings.CutPrefix(string(key), "Grp"); ok {
@@ -169,25 +197,30 @@ func (p *counter) qos(line string) CountedQOS {
 	q := CountedQOS{Users: map[uint32]Counted{}, Accounts: map[string]Counted{}}
 	own, rest, found := strings.Cut(line, " Account Limits=")
 	accounts, users, alsoFound := strings.Cut(rest, " User Limits=")
-	p.check(found && alsoFound, "QOS", line, "a record with its account and user limits")
-	fields([]byte(own), func(key, value []byte) bool {
-		if string(key) == "QOS" {
-			if q.Name = string(value); strings.HasSuffix(q.Name, ")") {
+	once := strings.Count(line, " Account Limits=") == 1 && strings.Count(line, " User Limits=") == 1
+	p.check(found && alsoFound && once, "QOS", line, "a record with its account and user limits")
+	p.fields(own, func(key, value string) {
+		if key == "QOS" {
+			if q.Name = value; strings.HasSuffix(q.Name, ")") {
 				q.Name = q.Name[:max(0, strings.LastIndexByte(q.Name, '('))]
 			}
-		} else if name, ok := strings.CutPrefix(string(key), "Grp"); ok {
-			p.count(&q.Counted, name, string(value))
+		} else if name, ok := strings.CutPrefix(key, "Grp"); ok {
+			p.count(&q.Counted, name, value)
 		}
-		return p.err == nil
 	})
 	p.check(q.Name != "", "QOS", line, "the name of a QOS")
-	p.each(accounts, "PA", func(name string, c Counted) { q.Accounts[name] = c })
+	p.each(accounts, "PA", func(name string, c Counted) {
+		_, twice := q.Accounts[name]
+		p.check(!twice, "Account Limits", name, "there once")
+		q.Accounts[name] = c
+	})
 	p.each(users, "PU", func(name string, c Counted) {
 		if open := strings.LastIndexByte(name, '('); open >= 0 {
 			name = strings.TrimSuffix(name[open+1:], ")")
 		}
 		id, err := strconv.ParseUint(name, 10, 32)
-		p.check(err == nil, "User Limits", name, "a user id")
+		_, twice := q.Users[uint32(id)]
+		p.check(err == nil && !twice, "User Limits", name, "a user id that is there once")
 		q.Users[uint32(id)] = c
 	})
 	return q
@@ -203,11 +236,10 @@ func (p *counter) each(text, suffix string, found func(name string, c Counted)) 
 		inner, after, ok := strings.Cut(rest, "}")
 		p.check(ok, strings.TrimSpace(name), rest, "closed")
 		var c Counted
-		fields([]byte(inner), func(key, value []byte) bool {
-			if what, ok := strings.CutSuffix(strings.TrimPrefix(string(key), "Max"), suffix); ok {
-				p.count(&c, what, string(value))
+		p.fields(inner, func(key, value string) {
+			if what, ok := strings.CutSuffix(strings.TrimPrefix(key, "Max"), suffix); ok {
+				p.count(&c, what, value)
 			}
-			return p.err == nil
 		})
 		found(strings.TrimSpace(name), c)
 		text = after
@@ -262,10 +294,11 @@ func (p *counter) bound(to *GroupLimits, key, value string) {
 // limit parses what precedes (USED): a number, or N for no limit.
 func (p *counter) limit(value string) Limit[int64] {
 	before, _, _ := strings.Cut(value, "(")
-	n, ok := parseNumber(before)
-	if !ok {
+	if noNumber(value) || noNumber(before) || before == "N" {
 		return Limit[int64]{}
 	}
+	n, ok := parseNumber(before)
+	p.check(ok, "limit", value, "a number, or N for none")
 	return AtMost(n)
 }
 
@@ -274,7 +307,7 @@ func (p *counter) plain(value string) TRES {
 	var t TRES
 	for item := range strings.SplitSeq(value, ",") {
 		name, count, _ := strings.Cut(item, "=")
-		if l := p.limit(count); l.Set {
+		if l := p.limit(count); name != "" && l.Set {
 			if t == nil {
 				t = TRES{}
 			}

@@ -70,6 +70,7 @@ var capturedQueries = []struct {
 	{"sacct-runs", barred("sacct"), columnNames(runColumns)},
 	{"sacct-consumed", marked("sacct"), columnNames(consumedColumns)},
 	{"queue/sacct-usage", barred("sacct"), columnNames(usageColumns)},
+	{"queue/sacct-waits", marked("sacct"), columnNames(waitColumns)},
 	{"queue/sreport", barred("sreport"), columnNames(reportColumns)},
 	{"sshare", barred("sshare"), columnNames(shareColumns)},
 	{"associations-carol", barred("sacctmgr show associations"), columnNames(associationColumns)},

@@ -186,16 +186,12 @@ const year = 365 * 24 * time.Hour
 // JobEnd returns when a job is to end, and whether it is suspended. The time is zero if Slurm knows none.
 // A job without a time limit ends a year after its start, for Slurm as well: squeue prints NONE for that.
 func (c *Client) JobEnd(ctx context.Context, id string) (end time.Time, suspended bool, err error) {
-	out, err := c.Command(ctx, command.Cmd{
-		Name: "squeue", Args: []string{"--noheader", "--local", "--jobs=" + id, "--format=%e|%T|%S"},
-		// A local time is ambiguous for an hour of the year, and Go does not know all time zones of squeue.
-		Env: append(c.environ(), "SLURM_TIME_FORMAT=%s"),
-	})
-	if err != nil {
+	// A local time is ambiguous for an hour of the year, and Go does not know all time zones of squeue.
+	rows, err := c.cells(ctx, "eTS", append(c.environ(), "SLURM_TIME_FORMAT=%s"), "--local", "--jobs="+id)
+	if err != nil || len(rows) == 0 {
 		return end, false, err
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	fields := append(strings.Split(line, "|"), "", "")
+	fields := rows[0]
 	seconds := func(text string) int64 {
 		t, ok := parseNumber(text)
 		if !ok {

@@ -65,12 +65,12 @@ func TestOutputKeepsTheUsersFormatsAway(t *testing.T) {
 // The end of a job is asked for in seconds since 1970: TZ=CET-1CEST is UTC for Go, and not for squeue.
 func TestJobEnd(t *testing.T) {
 	for answer, want := range map[string]time.Time{
-		"1795448072|RUNNING|1795440872\n":          time.Unix(1795448072, 0),
-		"1795448072|SUSPENDED|1795440872\n":        time.Unix(1795448072, 0),
-		"NONE|RUNNING|1795440872\n":                time.Unix(1795440872, 0).AddDate(0, 0, 365),
-		"NONE|PENDING|N/A\n":                       {},
-		"N/A|PENDING|N/A\n":                        {},
-		"2026-11-24T05:17:31|RUNNING|1795440872\n": time.Date(2026, 11, 24, 5, 17, 31, 0, time.Local),
+		"1795448072|RUNNING|1795440872|\n":          time.Unix(1795448072, 0),
+		"1795448072|SUSPENDED|1795440872|\n":        time.Unix(1795448072, 0),
+		"NONE|RUNNING|1795440872|\n":                time.Unix(1795440872, 0).AddDate(0, 0, 365),
+		"NONE|PENDING|N/A|\n":                       {},
+		"N/A|PENDING|N/A|\n":                        {},
+		"2026-11-24T05:17:31|RUNNING|1795440872|\n": time.Date(2026, 11, 24, 5, 17, 31, 0, time.Local),
 		"": {},
 	} {
 		a := &answers{stdout: answer}

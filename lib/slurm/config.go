@@ -1,9 +1,11 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -76,12 +78,15 @@ func (c Config) FairTree() bool {
 	return !c.PriorityFlag("NO_FAIR_TREE") && !c.PriorityFlag("DEPTH_OBLIVIOUS")
 }
 
+// Number returns a setting that is a number not below 0; 0 if it is none, or not known.
+func (c Config) Number(key string) float64 {
+	n, _ := parseFloat([]byte(c[key]))
+	return max(n, 0)
+}
+
 // Weight returns PriorityWeight<factor>; factor is Age, Assoc, FairShare, JobSize, Partition or
 // QOS.
-func (c Config) Weight(factor string) float64 {
-	w, _ := parseFloat([]byte(c["PriorityWeight"+factor]))
-	return w
-}
+func (c Config) Weight(factor string) float64 { return c.Number("PriorityWeight" + factor) }
 
 // TRESWeights returns PriorityWeightTRES, by names in lower case.
 func (c Config) TRESWeights() map[string]float64 {
@@ -123,6 +128,15 @@ func (c Config) SchedulerParameter(name string) (string, bool) {
 	return "", false
 }
 
+// SchedulerNumber returns one of SchedulerParameters that is a whole number not below 0, or otherwise.
+func (c Config) SchedulerNumber(name string, otherwise int) int {
+	text, _ := c.SchedulerParameter(name)
+	if n, ok := parseNumber(text); ok && n <= math.MaxInt32 {
+		return int(n)
+	}
+	return otherwise
+}
+
 // AtLeast reports whether the version of Slurm is year.month or later.
 func (c Config) AtLeast(year, month int) bool {
 	y, rest, _ := strings.Cut(c["SLURM_VERSION"], ".")
@@ -135,21 +149,11 @@ func (c Config) AtLeast(year, month int) bool {
 // BackfillResolution returns bf_resolution, the time step of the backfill scheduler's plan; the
 // default is one minute.
 func (c Config) BackfillResolution() time.Duration {
-	if v, ok := c.SchedulerParameter("bf_resolution"); ok {
-		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {
-			return time.Duration(n) * time.Second
-		}
-	}
-	return time.Minute
+	return time.Duration(cmp.Or(c.SchedulerNumber("bf_resolution", 0), 60)) * time.Second
 }
 
 // BackfillWindow returns bf_window, how far ahead the backfill scheduler plans; the default is
 // one day.
 func (c Config) BackfillWindow() time.Duration {
-	if v, ok := c.SchedulerParameter("bf_window"); ok {
-		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {
-			return time.Duration(n) * time.Minute
-		}
-	}
-	return 24 * time.Hour
+	return time.Duration(cmp.Or(c.SchedulerNumber("bf_window", 0), 24*60)) * time.Minute
 }

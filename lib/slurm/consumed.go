@@ -53,13 +53,13 @@ var consumedColumns = append([]column[consumedRow]{
 		c.check(ok, i, "a list of resources")
 		r.step.Most = most
 	}},
-}, lifted(runColumns)...)
+}, lifted(runColumns, func(r *consumedRow) *Record { return &r.Record })...)
 
-// lifted makes columns of a consumedRow from columns of its Record.
-func lifted(of []column[Record]) []column[consumedRow] {
-	var all []column[consumedRow]
+// lifted makes columns of a row from columns of the Record in it.
+func lifted[T any](of []column[Record], in func(*T) *Record) []column[T] {
+	var all []column[T]
 	for _, col := range of {
-		all = append(all, column[consumedRow]{col.name, func(c *columns, i int, r *consumedRow) { col.set(c, i, &r.Record) }})
+		all = append(all, column[T]{col.name, func(c *columns, i int, r *T) { col.set(c, i, in(r)) }})
 	}
 	return all
 }
@@ -120,20 +120,7 @@ func parseMost(s string) (TRES, bool) {
 // included.
 func (c *Client) EachConsumed(ctx context.Context, ids []string, p Period, each func(*Consumed) error) error {
 	form := c.marked("sacct")
-	args := append(form.parsable(columnNames(consumedColumns)), "--duplicates", "--noconvert")
-	if len(ids) > 0 {
-		args = append(args, "--allusers", "--jobs="+strings.Join(arraysOf(ids), ","))
-	} else {
-		args = append(args, "--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout))
-		if len(p.Users) > 0 {
-			args = append(args, "--user="+strings.Join(p.Users, ","))
-		} else {
-			args = append(args, "--allusers")
-		}
-		if len(p.Accounts) > 0 {
-			args = append(args, "--accounts="+strings.Join(p.Accounts, ","))
-		}
-	}
+	args := append(form.parsable(columnNames(consumedColumns)), append(p.args(ids), "--duplicates", "--noconvert")...)
 	return c.Stream(ctx, func(r io.Reader) error { return parseConsumed(r, form, consumedColumns, each) }, "sacct", args...)
 }
 

@@ -1,10 +1,12 @@
 package slurm
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/command"
@@ -47,23 +49,45 @@ func Runs(state string) bool {
 	return false
 }
 
+// cells asks squeue for columns that have no text of users, by their letters, and returns the rows.
+func (c *Client) cells(ctx context.Context, letters string, env []string, args ...string) ([][]string, error) {
+	form := layout{command: "squeue", mark: "|"}
+	format := "--format="
+	for _, letter := range letters {
+		format += "%" + string(letter) + form.mark
+	}
+	out, err := c.Command(ctx, command.Cmd{Name: "squeue", Args: append(append([]string{"--noheader"}, args...), format), Env: env})
+	if err != nil {
+		return nil, err
+	}
+	return cellsOf(bytes.NewReader(out), form, len(letters))
+}
+
+// cellsOf parses rows of so many columns.
+func cellsOf(r io.Reader, form layout, count int) ([][]string, error) {
+	set := func(c *columns, i int, to *[]string) { *to = append(*to, string(c.cells[i])) }
+	return tableOf(r, form, slices.Repeat([]column[[]string]{{"column", set}}, count))
+}
+
 // State returns the state of a job, as long as the controller knows the job.
 func (c *Client) State(ctx context.Context, id string) (string, error) {
-	out, err := c.Output(ctx, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%T")
-	if err != nil {
+	rows, err := c.cells(ctx, "T", nil, "--states=all", "--jobs="+id)
+	if err != nil || len(rows) == 0 {
 		return "", err
 	}
-	state, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return state, nil
+	return rows[0][0], nil
 }
 
 // TimeLeft returns how long a running job has until its time limit, or Unlimited.
 func (c *Client) TimeLeft(ctx context.Context, id string) (time.Duration, error) {
-	out, err := c.Output(ctx, "squeue", "--noheader", "--jobs="+id, "--format=%L")
-	if err != nil {
+	rows, err := c.cells(ctx, "L", nil, "--jobs="+id)
+	switch {
+	case err != nil:
 		return 0, err
+	case len(rows) == 0:
+		return 0, parseError("squeue", 1, "job %s is missing", id)
 	}
-	return ParseDuration(string(out))
+	return ParseDuration(rows[0][0])
 }
 
 // Slices are the other tasks of a job array that continues one work in time slices, as seen by
@@ -76,33 +100,28 @@ type Slices struct {
 // Slices returns the other tasks of a job array for the task with this id.
 func (c *Client) Slices(ctx context.Context, array, id string) (Slices, error) {
 	// The start times are compared, and in UTC no hour repeats.
-	out, err := c.Command(ctx, command.Cmd{Name: "squeue", Env: append(c.environ(), "TZ=UTC"),
-		Args: []string{"--noheader", "--states=all", "--jobs=" + array, "--format=%A %T %S"}})
+	rows, err := c.cells(ctx, "ATS", append(c.environ(), "TZ=UTC"), "--states=all", "--jobs="+array)
 	if err != nil {
 		return Slices{}, err
 	}
-	return parseSlices(string(out), id)
+	return slicesOf(rows, id)
 }
 
-// parseSlices parses rows of id, state and start time. A task that is COMPLETING always
+// slicesOf reads rows of id, state and start time. A task that is COMPLETING always
 // precedes a running one, even if the clocks of the nodes differ.
-func parseSlices(text, id string) (Slices, error) {
+func slicesOf(rows [][]string, id string) (Slices, error) {
 	type row struct {
 		id, state, start string
 		n                uint64
 	}
 	var own *row
 	var others []row
-	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
-		fields := strings.Fields(line)
-		if len(fields) != 3 {
-			return Slices{}, parseError("squeue", i+1, "invalid line %q: expected an id, a state and a time", line)
-		}
-		n, err := strconv.ParseUint(fields[0], 10, 64)
+	for i, cells := range rows {
+		n, err := strconv.ParseUint(cells[0], 10, 64)
 		if err != nil {
-			return Slices{}, parseError("squeue", i+1, "invalid job id %q", fields[0])
+			return Slices{}, parseError("squeue", i+1, "invalid job id %q", cells[0])
 		}
-		r := row{fields[0], fields[1], fields[2], n}
+		r := row{cells[0], cells[1], cells[2], n}
 		if r.id == id {
 			own = &r
 		} else {

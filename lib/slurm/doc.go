@@ -29,6 +29,7 @@
 //	The versions of Slurm from 20.11 to 26.05 are read alike
 //	    lib/slurm/versions_test.go:TestVersions
 //	    lib/slurm/hostile_test.go:TestMeaning
+//	    lib/slurm/meaning_test.go:TestStatesMean
 //	A failed or odd listing is an error, never an empty list
 //	    lib/slurm/jobs_test.go:TestOddOutputIsAnError
 //	    lib/slurm/views_test.go:TestCutOff

@@ -91,6 +91,14 @@ func FuzzListings(f *testing.F) {
 		}); err != nil && !strings.Contains(err.Error(), "sacct") {
 			t.Error(err)
 		}
+		if err := rows(in(), marked("sacct"), waitColumns, func(w *Waited) error {
+			if w.ID == "" || w.Limit < 0 || w.Hosts == "None assigned" {
+				t.Errorf("%+v", w)
+			}
+			return nil
+		}); err != nil && !strings.Contains(err.Error(), "sacct") {
+			t.Error(err)
+		}
 		for _, asked := range [][]column[Record]{endColumns, partColumns} {
 			records, err := parseAccount(in(), marked("sacct"), asked)
 			for id, r := range records {
@@ -193,21 +201,24 @@ func FuzzValues(f *testing.F) {
 }
 
 func FuzzSlices(f *testing.F) {
-	f.Add("5 PENDING N/A\n6 COMPLETING 2026-11-18T10:00:00\n7 RUNNING 2026-11-18T10:00:01\n", "7")
-	f.Add("7 RUNNING 2026-11-18T10:00:01\n6 RUNNING 2026-11-18T10:00:01\n", "7")
+	f.Add("5|PENDING|N/A|\n6|COMPLETING|2026-11-18T10:00:00|\n7|RUNNING|2026-11-18T10:00:01|\n", "7")
+	f.Add("7|RUNNING|2026-11-18T10:00:01|\n6|RUNNING|2026-11-18T10:00:01|\n", "7")
 	f.Add("", "7")
 	f.Fuzz(func(t *testing.T, text, id string) {
-		own, err := parseSlices(text, id)
+		rows, err := cellsOf(strings.NewReader(text), barred("squeue"), 3)
+		if err != nil {
+			return
+		}
+		own, err := slicesOf(rows, id)
 		if err != nil {
 			return
 		}
 		states := map[string]string{}
-		for line := range strings.Lines(text) {
-			fields := strings.Fields(line)
-			if len(fields) == 0 || states[fields[0]] != "" {
+		for _, row := range rows {
+			if _, twice := states[row[0]]; twice {
 				return
 			}
-			states[fields[0]] = fields[1]
+			states[row[0]] = row[1]
 		}
 		if (own.Before != nil && !own.Waiting) && !slices.ContainsFunc(own.Before, func(o string) bool { return states[o] == "COMPLETING" }) {
 			t.Errorf("%q: those before %s run, but nothing waits or runs", text, id)
@@ -217,7 +228,7 @@ func FuzzSlices(f *testing.F) {
 			if !Runs(states[id]) || !Runs(states[other]) {
 				continue
 			}
-			theirs, err := parseSlices(text, other)
+			theirs, err := slicesOf(rows, other)
 			if err == nil && slices.Contains(theirs.Before, id) {
 				t.Errorf("%q: %s and %s wait for each other", text, id, other)
 			}

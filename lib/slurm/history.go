@@ -207,12 +207,12 @@ type Period struct {
 	Users, Accounts []string
 }
 
-// EachRun calls each with the jobs that ran in a period; each run of a requeued job is a row.
-// The row is valid during the call; its End is 0 while the job runs.
-func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error) error {
-	form := c.marked("sacct")
-	args := append(form.parsable(columnNames(usageColumns)), "--allocations", "--duplicates", "--noconvert",
-		"--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout))
+// args are the options of sacct that select jobs by their ids or, without ids, by the period.
+func (p Period) args(ids []string) []string {
+	if len(ids) > 0 {
+		return []string{"--allusers", "--jobs=" + strings.Join(arraysOf(ids), ",")}
+	}
+	args := []string{"--starttime=" + p.Since.Format(timeLayout), "--endtime=" + p.Until.Format(timeLayout)}
 	if len(p.Users) > 0 {
 		args = append(args, "--user="+strings.Join(p.Users, ","))
 	} else {
@@ -221,6 +221,14 @@ func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error
 	if len(p.Accounts) > 0 {
 		args = append(args, "--accounts="+strings.Join(p.Accounts, ","))
 	}
+	return args
+}
+
+// EachRun calls each with the jobs that ran in a period; each run of a requeued job is a row.
+// The row is valid during the call; its End is 0 while the job runs.
+func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error) error {
+	form := c.marked("sacct")
+	args := append(form.parsable(columnNames(usageColumns)), append(p.args(nil), "--allocations", "--duplicates", "--noconvert")...)
 	return c.Stream(ctx, func(r io.Reader) error { return rows(r, form, usageColumns, each) }, "sacct", args...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -135,7 +136,14 @@ func TestTextsForgeNoRecord(t *testing.T) {
 		for _, a := range all.Associations {
 			names = append(names, fmt.Sprint(a.Account, " ", a.Jobs))
 		}
+		for _, q := range all.QOS {
+			names = append(names, fmt.Sprint(q.Name, " ", q.Jobs, " ", q.Accounts["csi"].Jobs, " ", q.Users[1001].Jobs))
+		}
 		return names, err
+	}
+	qos := func(name, account string) string {
+		return "QOS=" + name + "(1) UsageRaw=0.0 GrpJobs=N(3) GrpWall=N(0.0) MaxWallPJ= Account Limits= " + account +
+			"={MaxJobsPA=N(2) MaxTRESPA=cpu=N(4)} User Limits= 1001={MaxJobsPU=N(1) MaxTRESPU=cpu=N(4)}\n"
 	}
 	goodNode := strings.Replace(node("fast", "(null)"), "cpu2", "cpu1", 1)
 	goodPartition := strings.Replace(partition("ALL"), "cpu2", "cpu", 1)
@@ -161,6 +169,18 @@ func TestTextsForgeNoRecord(t *testing.T) {
 		{"keys in accounts of a partition", goodPartition + partition("a State=DOWN"), partitions, []string{"cpu UP"}, "PartitionName=cpu2: "},
 		{"a line break in accounts", goodPartition + partition("a\nb"), partitions, []string{"cpu UP"}, "PartitionName=cpu2: "},
 		{"keys in an account", account("a") + account("b GrpJobs=9(7)"), usages, []string{"a 1"}, `GrpJobs="9(1)"`},
+		{"two reservations of a name", reservation("a", "") + reservation("c", "") + reservation("a", ""), reservations, []string{"c cpu1 ACTIVE"}, `"ReservationName=a": 2 records`},
+		{"two nodes of a name", node("a", "(null)") + goodNode + node("b", "(null)"), nodes, []string{"cpu1 IDLE"}, `"NodeName=cpu2": 2 records`},
+		{"three partitions of a name", strings.Repeat(partition("ALL"), 3) + goodPartition, partitions, []string{"cpu UP"}, `"PartitionName=cpu2": 3 records`},
+		{"two accounts of a name", account("a") + account("b") + account("b"), usages, []string{"a 1"}, `"Account=b UserName= Partition= ClusterName=c": 2 records`},
+		{"a QOS", qos("normal", "csi"), usages, []string{"normal 3 2 1"}, ""},
+		{"two QOS of a name", qos("normal", "csi") + qos("a", "csi") + qos("a", "csi"), usages, []string{"normal 3 2 1"}, `"QOS=a": 2 records`},
+		{"keys in a QOS", qos("normal", "csi") + qos("a GrpJobs=N(9) b", "csi"), usages, []string{"normal 3 2 1"}, `GrpJobs="N(3)"`},
+		{"limits in a QOS", qos("normal", "csi") + qos("a Account Limits= csi={MaxJobsPA=N(9)} User Limits= ", "csi"), usages, []string{"normal 3 2 1"}, `QOS="QOS=a`},
+		{"a line break in a QOS", qos("normal", "csi") + qos("a\nb", "csi"), usages, []string{"normal 3 2 1"}, `QOS="QOS=a"`},
+		{"an account among those of a QOS", qos("normal", "csi") + qos("a", "csi={MaxJobsPA=N(9)} csi"), usages, []string{"normal 3 2 1"}, `Account Limits="csi"`},
+		{"keys of an account of a QOS", qos("normal", "csi") + qos("a", "x={MaxJobsPA=N(9) MaxJobsPA=N(8)} csi"), usages, []string{"normal 3 2 1"}, `MaxJobsPA="N(8)"`},
+		{"a user of a QOS twice", qos("normal", "csi") + strings.Replace(qos("a", "csi"), " User Limits= ", " User Limits= alice(1001)={MaxJobsPU=N(9)} ", 1), usages, []string{"normal 3 2 1"}, `User Limits="1001"`},
 		{"a line break in an account", account("a") + account("b\nc"), usages, []string{"a 1"}, `Account="b"`},
 	} {
 		var doubts Doubts
@@ -175,6 +195,25 @@ func TestTextsForgeNoRecord(t *testing.T) {
 		if strings.ContainsAny(strings.Join(warnings, ""), "\n\x1b\u202e") {
 			t.Errorf("%s: %q", row.what, warnings)
 		}
+	}
+}
+
+// An account's name with bars and a line break makes up a row of another one: neither is believed.
+func TestBarsForgeNoAssociation(t *testing.T) {
+	asked := pick(associationColumns, "account", "user", "grpjobs")
+	text := "csi|alice|5|\nx|bob|1|\ncsi|alice|99|\nresearch|alice|7|\n"
+	key := func(a *Association) string { return a.Account + "|" + a.User }
+	var doubts Doubts
+	form := layout{"sacctmgr show associations", "|", doubts.Add}
+	all, err := tableOf(strings.NewReader(text), form, asked)
+	if err == nil {
+		all, err = sole(form.command, all, key, form.odd)
+	}
+	if err != nil || len(all) != 2 || all[0].Account != "x" || all[1].Account != "research" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if warnings := doubts.Warnings(); len(warnings) != 1 || !strings.Contains(warnings[0], `"csi|alice": 2 records`) {
+		t.Errorf("%q", warnings)
 	}
 }
 
@@ -194,6 +233,16 @@ func TestNoNumbers(t *testing.T) {
 	for _, word := range []string{"-nan", "nan", "N/A", "n/a", "INVALID", "UNLIMITED", "Unlimited", "NONE", "None", "inf", "INFINITE", "Unknown", "(null)"} {
 		if !noNumber(word) || !noNumber("") {
 			t.Errorf("%q is taken for a number", word)
+		}
+		counts := strings.Join([]string{word, word, word, word, word}, mark) + mark + "\n"
+		numbers := append(pick(jobColumns, "PriorityLong", "Nice", "NumNodes", "NumCPUs"), pick(ownColumns, "RestartCnt")...)
+		var listed []Job
+		if err := rows(strings.NewReader(counts), marked("squeue"), numbers, collect(&listed)); err != nil || !reflect.DeepEqual(listed, []Job{{}}) {
+			t.Errorf("%s: %+v, %v", word, listed, err)
+		}
+		c := Config{"SchedulerParameters": "bf_window=" + word + ",bf_resolution=" + word, "MaxMemPerCPU": word}
+		if c.BackfillWindow() != 24*time.Hour || c.BackfillResolution() != time.Minute || c.Number("MaxMemPerCPU") != 0 {
+			t.Errorf("%s: window %v, resolution %v, memory %v", word, c.BackfillWindow(), c.BackfillResolution(), c.Number("MaxMemPerCPU"))
 		}
 		if limit, ok := parseCount(word); !ok || limit.Set {
 			t.Errorf("%s: count %+v, %v", word, limit, ok)

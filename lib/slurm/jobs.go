@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"iter"
@@ -64,7 +63,7 @@ var jobColumns = []column[Job]{
 	{"Partition", func(c *columns, i int, j *Job) { j.Partition = c.text(i) }},
 	{"QOS", func(c *columns, i int, j *Job) { j.QOS = c.word(i) }},
 	{"State", func(c *columns, i int, j *Job) { j.State = c.state(i) }},
-	{"PriorityLong", func(c *columns, i int, j *Job) { j.Priority = c.uint(i) }},
+	{"PriorityLong", func(c *columns, i int, j *Job) { j.Priority = c.optional(i) }},
 	{"Nice", func(c *columns, i int, j *Job) { j.Nice = c.int(i) }},
 	{"SubmitTime", func(c *columns, i int, j *Job) { j.Submit = c.stamp(i) }},
 	{"EligibleTime", func(c *columns, i int, j *Job) { j.Eligible = c.stamp(i) }},
@@ -73,12 +72,12 @@ var jobColumns = []column[Job]{
 	{"EndTime", func(c *columns, i int, j *Job) { j.End = c.stamp(i) }},
 	{"TimeLimit", func(c *columns, i int, j *Job) { j.Limit = c.limit(i) }},
 	{"NumNodes", func(c *columns, i int, j *Job) {
-		low, _, _ := bytes.Cut(c.cells[i], []byte("-"))
-		n, ok := parseNumber(string(low))
-		c.check(ok, i, "a number of nodes")
+		low, _, _ := strings.Cut(string(c.cells[i]), "-")
+		n, ok := parseNumber(low)
+		c.check(ok || noNumber(low), i, "a number of nodes")
 		j.Nodes = uint64(n)
 	}},
-	{"NumCPUs", func(c *columns, i int, j *Job) { j.CPUs = c.uint(i) }},
+	{"NumCPUs", func(c *columns, i int, j *Job) { j.CPUs = c.optional(i) }},
 	{"tres-alloc", func(c *columns, i int, j *Job) { j.TRES = c.list(i) }},
 	{"tres-per-job", func(c *columns, i int, j *Job) { j.request("job:", c.word(i)) }},
 	{"tres-per-node", func(c *columns, i int, j *Job) { j.request("node:", c.word(i)) }},
@@ -105,7 +104,7 @@ var ownColumns = append(append([]column[Job]{
 }, pick(jobColumns, "State", "Reason", "SubmitTime", "StartTime")...),
 	column[Job]{"exit_code", func(c *columns, i int, j *Job) { j.Exit = c.exit(i) }},
 	column[Job]{"DerivedEC", func(c *columns, i int, j *Job) { j.Derived = c.exit(i) }},
-	column[Job]{"RestartCnt", func(c *columns, i int, j *Job) { j.Restarts = c.uint(i) }},
+	column[Job]{"RestartCnt", func(c *columns, i int, j *Job) { j.Restarts = c.optional(i) }},
 	// recent: the elements of an array share it.
 	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(c.recent(i)) }},
 )

@@ -122,7 +122,8 @@ var jobKeys = func() map[string]jobKey {
 	add("ArrayTaskId", word(func(j *JobDetail) *string { return &j.Indices }))
 	add("UserId", func(s *records, j *JobDetail, key, value []byte) { // alice(1001)
 		_, id, _ := strings.Cut(strings.TrimSuffix(string(value), ")"), "(")
-		n, _ := parseNumber(id)
+		n, ok := parseNumber(id)
+		s.check(ok, key, value, "a user with an id")
 		j.UserID = uint32(n)
 	})
 	add("JobState", word(func(j *JobDetail) *string { return &j.State }))
@@ -163,7 +164,7 @@ func ParseJobDetails(r io.Reader) ([]JobDetail, error) { return parseJobDetails(
 func parseJobDetails(r io.Reader, odd func(error)) ([]JobDetail, error) {
 	s := newRecords("job", "JobId", r, odd)
 	s.empty = true
-	return readAll(s, func(j *JobDetail) {
+	return readAll(s, nil, func(j *JobDetail) {
 		var seen uint
 		var here *Placement
 		s.fields(func(key, value []byte) bool {

@@ -46,7 +46,7 @@ func parseNodes(r io.Reader, odd func(error)) ([]Node, error) {
 	s := newRecords("node", "NodeName", r, odd)
 	states := memo[string]{parse: nodeState}
 	gpus := memo[int64]{parse: func(list string) (int64, bool) { return gpusIn(list), true }}
-	return readAll(s, func(n *Node) {
+	return readAll(s, func(n *Node) string { return n.Name }, func(n *Node) {
 		effective, spec := int64(-1), int64(0)
 		s.fields(func(key, value []byte) bool {
 			switch string(key) {

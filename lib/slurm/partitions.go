@@ -64,7 +64,7 @@ func ParsePartitions(r io.Reader) ([]Partition, error) { return parsePartitions(
 
 func parsePartitions(r io.Reader, odd func(error)) ([]Partition, error) {
 	s := newRecords("partitions", "PartitionName", r, odd)
-	return readAll(s, func(p *Partition) {
+	return readAll(s, func(p *Partition) string { return p.Name }, func(p *Partition) {
 		p.MaxTime = Unlimited
 		s.fields(func(key, value []byte) bool {
 			switch string(key) {

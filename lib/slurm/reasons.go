@@ -195,7 +195,7 @@ func WillNeverStart(reason string) bool {
 		return true
 	default:
 		kind, limited := LimitOfReason(code)
-		return limited && kind.Bound == "Min" || strings.Contains(code, "PerJob")
+		return limited && (kind.Bound == "Min" || kind.Per == "Node") || strings.Contains(code, "PerJob")
 	}
 }
 

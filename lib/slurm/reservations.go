@@ -36,7 +36,7 @@ func ParseReservations(r io.Reader) ([]Reservation, error) { return parseReserva
 func parseReservations(r io.Reader, odd func(error)) ([]Reservation, error) {
 	s := newRecords("reservation", "ReservationName", r, odd)
 	s.empty = true
-	return readAll(s, func(v *Reservation) {
+	return readAll(s, func(v *Reservation) string { return v.Name }, func(v *Reservation) {
 		var known struct{ start, end bool }
 		s.fields(func(key, value []byte) bool {
 			switch string(key) {
@@ -106,7 +106,7 @@ func ParseLicenses(r io.Reader) ([]License, error) { return parseLicenses(r, nil
 func parseLicenses(r io.Reader, odd func(error)) ([]License, error) {
 	s := newRecords("licenses", "LicenseName", r, odd)
 	s.empty = true
-	return readAll(s, func(l *License) {
+	return readAll(s, func(l *License) string { return l.Name }, func(l *License) {
 		s.fields(func(key, value []byte) bool {
 			switch string(key) {
 			case "LicenseName":

@@ -171,8 +171,9 @@ func show[R any](ctx context.Context, c *Client, parse func(io.Reader, func(erro
 	return stream(ctx, c, func(r io.Reader) ([]R, error) { return parse(r, c.Odd) }, "scontrol", args...)
 }
 
-// readAll parses all records. One that cannot be read or believed costs itself, or the listing if that has to be whole.
-func readAll[R any](s *records, read func(*R)) ([]R, error) {
+// readAll parses all records. One that cannot be read or believed costs itself, or the listing if that has to be whole. So do
+// records of one name; nil: several records may have it.
+func readAll[R any](s *records, name func(*R) string, read func(*R)) ([]R, error) {
 	var all []R
 	var first error
 	for s.next() {
@@ -192,6 +193,32 @@ func readAll[R any](s *records, read func(*R)) ([]R, error) {
 		return nil, s.err
 	case len(all) == 0 && first != nil && !s.empty: // nothing is understood
 		return nil, first
+	case name == nil:
+		return all, nil
 	}
-	return all, nil
+	return sole(s.scan.command, all, func(r *R) string { return string(s.first) + name(r) }, s.odd)
+}
+
+// sole leaves out the records whose key another one has as well: a text has made one of them up, and nobody knows which. Each
+// such key is reported once.
+func sole[R any](command string, all []R, key func(*R) string, odd func(error)) ([]R, error) {
+	count := make(map[string]int, len(all))
+	var twice []string
+	for i := range all {
+		k := key(&all[i])
+		if count[k]++; count[k] == 2 {
+			twice = append(twice, k)
+		}
+	}
+	if len(twice) == 0 {
+		return all, nil
+	}
+	for _, k := range twice {
+		err := parseError(command, len(all), "%.80q: %d records", k, count[k])
+		if odd == nil {
+			return nil, err
+		}
+		odd(err)
+	}
+	return slices.DeleteFunc(all, func(r R) bool { return count[key(&r)] > 1 }), nil
 }

@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -61,9 +62,17 @@ func (c *Client) Shares(ctx context.Context) ([]Share, error) {
 
 func parseShares(r io.Reader, form layout, asked []column[Share]) ([]Share, error) {
 	var tree []Share
+	var accounts []string // above the row, by depth
 	err := rows(r, form, asked, func(s *Share) error {
 		if above := len(tree) - 1; above < 0 && s.Depth != 0 || above >= 0 && s.Depth > tree[above].Depth+1 {
 			return parseError("sshare", len(tree)+1, "Account %q is not below the account of the row before", s.Account)
+		}
+		accounts = accounts[:min(s.Depth, len(accounts))]
+		if s.User != "" && s.Depth > 0 && !slices.Contains(accounts[max(0, len(accounts)-1):], s.Account) {
+			return parseError("sshare", len(tree)+1, "user %q of account %q is not below it", s.User, s.Account) // its row was left out
+		}
+		if s.User == "" {
+			accounts = append(accounts, s.Account)
 		}
 		tree = append(tree, *s)
 		return nil
@@ -71,7 +80,7 @@ func parseShares(r io.Reader, form layout, asked []column[Share]) ([]Share, erro
 	if err != nil {
 		return nil, err
 	}
-	return tree, nil
+	return sole(form.command, tree, func(s *Share) string { return s.Account + "|" + s.User + "|" + s.Partition }, form.odd)
 }
 
 // Name returns user@account, or the account.

@@ -203,6 +203,18 @@ func rows[R any](r io.Reader, form layout, asked []column[R], each func(*R) erro
 	return c.err
 }
 
+// Lines returns the lines of a listing of one column, without the blanks around them.
+func Lines(text string) []string {
+	var all []string
+	for scan := newRecordScanner("listing", strings.NewReader(text)); ; {
+		line, err := scan.next("", 0)
+		if err != nil {
+			return all // the end, or a line that was cut
+		}
+		all = append(all, strings.TrimSpace(string(line)))
+	}
+}
+
 // pick returns the columns with these names.
 func pick[R any](all []column[R], names ...string) []column[R] {
 	picked := make([]column[R], len(names))
@@ -248,6 +260,9 @@ func (c *columns) uint(i int) uint64 {
 }
 
 func (c *columns) int(i int) int64 {
+	if noNumber(string(c.cells[i])) {
+		return 0
+	}
 	n, err := strconv.ParseInt(string(c.cells[i]), 10, 64)
 	c.check(err == nil, i, "a number")
 	return n

@@ -13,7 +13,7 @@ import (
 // none reports whether a value is one of Slurm's words for an unset value.
 func none(value string) bool {
 	switch value {
-	case "", "(null)", "N/A", "n/a", "none", "None", "NONE", "n/s", "NOT_SET":
+	case "", "(null)", "N/A", "n/a", "none", "None", "NONE", "n/s", "NOT_SET", "None assigned":
 		return true
 	}
 	return false

@@ -47,7 +47,7 @@ func setup(env *testscript.Env, more string) error {
 	return os.WriteFile(path, []byte(fmt.Sprintf(config, dir)+more), 0o600)
 }
 
-var cmds = map[string]func(*testscript.TestScript, bool, []string){"drain": drain, "submit": submit, "state": state, "tmpfs": tmpfs, "agent": startAgent, "ended": ended, "refused": refused}
+var cmds = map[string]func(*testscript.TestScript, bool, []string){"drain": drain, "submit": submit, "state": state, "tmpfs": tmpfs, "agent": startAgent, "refused": refused}
 
 func TestLocal(t *testing.T) {
 	t.Parallel()
@@ -188,26 +188,6 @@ func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 			<-ended
 		}
 	})
-}
-
-// ended PIDFILE waits until the processes whose ids are in a file have ended. One that nobody has reaped yet has
-// ended; one that was killed may still have to be scheduled for it.
-func ended(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: ended pidfile")
-	}
-	ids := strings.Fields(ts.ReadFile(args[0]))
-	if len(ids) == 0 {
-		ts.Fatalf("%s names no process", args[0])
-	}
-	for _, id := range ids {
-		if !harness.Wait(func() bool {
-			stat, err := os.ReadFile("/proc/" + id + "/stat")
-			return err != nil || strings.Contains(string(stat), ") Z ")
-		}) {
-			ts.Fatalf("process %s of %s still runs", id, args[0])
-		}
-	}
 }
 
 // killLocalJobs ends the processes that jobs of a failed test have left.

@@ -74,7 +74,7 @@ func TestSpoolOfAnotherUser(t *testing.T) {
 	refused("", 3, theirs, "ponos-submit", "--", "true")
 	refused("", 3, theirs, "ponos-submit", ":::", "n=1", "n=2", "--", "true", "{n}")
 	refused("", 3, theirs, "ponos-retry", "mine")
-	refused("", 3, theirs, "ponos-poll")
+	refused("", 2, `data_dir: "`+own+`/data" belongs to user `+user, "ponos-poll")
 	refused("", 2, theirs, "ponos-setup", "--check")
 	must("65534", "ponos-submit", "--name", "waits", "--", "true")
 	refused("", 3, theirs, "ponos-cancel", "waits")
@@ -90,9 +90,20 @@ func TestSpoolOfAnotherUser(t *testing.T) {
 		t.Errorf("stopped:\n%s", out)
 	}
 
-	// Where everybody may write, the owner still counts.
+	// Where everybody may write, the owner still counts, and nobody, root among them, uses what everybody may have written.
 	must("", "chmod", "-R", "a+rwX", own)
 	refused("1", 3, "and this is user", "ponos-submit", "--", "true")
+	for _, uid := range []string{"", "65534"} {
+		refused(uid, 2, `others can write to "`+own, "ponos-list")
+	}
+	for _, words := range [][]string{
+		{"ponos-submit", "--", "true"}, {"ponos-poll"}, {"ponos-cancel", "mine"}, {"ponos-retry", "mine"}, {"ponos-log", "mine"},
+		{"ponos-setup", "--check"},
+	} {
+		refused("65534", 2, `others can write to "`+own, words...)
+	}
+	must("65534", "chmod", "-R", "go-w", own)
+	must("65534", "ponos-list")
 
 	must("", "chmod", "600", config)
 	refused("1", 2, "permission denied", "ponos-list")

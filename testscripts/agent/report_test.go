@@ -152,17 +152,17 @@ func TestFakesAreTrue(t *testing.T) {
 	}
 	for _, words := range []string{
 		// What a job asks of itself.
-		"squeue --noheader --jobs=ID --format=%L", "squeue --noheader --states=all --jobs=ID --format=%T", "squeue --noheader --states=all --jobs=999999 --format=%T",
+		"squeue --noheader --jobs=ID --format=%L|", "squeue --noheader --states=all --jobs=ID --format=%T|", "squeue --noheader --states=all --jobs=999999 --format=%T|",
 		"scontrol requeue ID",
 		// Columns, in their order and with what is between them; jobs that have ended, and those that are not there.
 		"squeue --noheader --states=all --jobs=ID --format=%e|%k:%i%A", "squeue --noheader --me --jobs=ID --Format=JobID:|,EndTime:|,Comment:|~x,JobArrayID:|~y",
 		"squeue --noheader --me --states=all --jobs=CANCELLED --format=%T-%k", "squeue --noheader --me --jobs=CANCELLED --format=%A", "squeue --noheader --jobs=999999 --format=%A",
 		"sinfo --noheader --format=%R", "sshare --noheader --parsable2 --format=Account", "sshare --noheader --parsable2 --all --format=User",
-		"scancel -- 999999", "scancel -- CANCELLED", "scancel -- ENDED", "squeue --noheader --states=all --jobs=ENDED --format=%T", "scancel --state=PENDING -- CANCELLED", "scancel --state=PENDING -- 999999", "srun",
+		"scancel -- 999999", "scancel -- CANCELLED", "scancel -- ENDED", "squeue --noheader --states=all --jobs=ENDED --format=%T|", "scancel --state=PENDING -- CANCELLED", "scancel --state=PENDING -- 999999", "srun",
 	} {
 		same(fake, strings.Fields(strings.NewReplacer("=ID", "="+id, " ID", " "+id, "CANCELLED", cancelled, "ENDED", ended).Replace(words))...)
 	}
-	same([]string{"SLURM_CONF=" + filepath.Join(work, "array/slurm.conf")}, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%A %T %S")
+	same([]string{"SLURM_CONF=" + filepath.Join(work, "array/slurm.conf")}, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%A|%T|%S|")
 	// A step on a node that the job does not have.
 	step := []string{"srun", "--nodes=1", "--ntasks=1", "--nodelist=nowhere", "--overlap", "/bin/sh", "-c", "true"}
 	outside, number := ask("", real, append([]string{"salloc", "--quiet"}, step...)...), regexp.MustCompile(`job \d+`)

@@ -177,7 +177,7 @@ func TestSilentSlurmOnATerminal(t *testing.T) {
 	for tool, line := range map[string]string{
 		"fairshare": "fairshare jobs", "lfind": "lfind 'cpu()'", "jobpool": "echo x | jobpool --alloc 'cpu()' echo", "ponos-setup": "ponos-setup --init ~/x --mode slurm",
 	} {
-		waiting := regexp.MustCompile(`\r` + tool + `: [3-9]s waiting for (Slurm: s\w+|lfind)`)
+		waiting := regexp.MustCompile(`\r` + tool + `: (?:[3-9]|\d\d+)s waiting for (Slurm: s\w+|lfind)`)
 		out := onTerminal(t, env, line+"; echo status $?", waiting)
 		if !waiting.MatchString(out) || !strings.HasSuffix(out, "\r\x1b[Kstatus 130\r\n") {
 			t.Errorf("%s: %q", line, out)

@@ -47,7 +47,7 @@ func TestColours(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer f.Close()
-				timeout := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+				timeout := time.AfterFunc(harness.Patience, func() { _ = cmd.Process.Kill() })
 				defer timeout.Stop()
 				_, _ = out.ReadFrom(f) // ends with an error when the other side is closed
 				if err := cmd.Wait(); err != nil {

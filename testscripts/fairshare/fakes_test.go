@@ -45,6 +45,9 @@ func answer(name string, args []string) int {
 			if strings.HasPrefix(arg, "--state=") {
 				key = "sacct-ended" // of which none is recorded
 			}
+			if strings.Contains(arg, "Eligible") {
+				key = "sacct-waits"
+			}
 		}
 	case "sbatch":
 		for _, arg := range args {

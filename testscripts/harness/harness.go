@@ -166,6 +166,7 @@ type Options struct {
 //	signal NAME PIDFILE           sends a signal to the process whose id is in a file
 //	json FILE                     fails unless every line of FILE is a JSON value
 //	runs PATTERN                  fails unless a process of this script has such a command line
+//	ended PIDFILE                 waits until the processes whose ids are in a file have ended
 //
 // A script fails if a command prints an error of Go's library as it is. There are
 // the conditions [root], [has:PROGRAM]: the machine has a program, which the tests do not stand in for, and
@@ -176,7 +177,7 @@ func Run(t *testing.T, o Options) {
 		o.Dir = "."
 	}
 	cmds := map[string]func(*testscript.TestScript, bool, []string){
-		"exits": exits, "eventually": eventually, "signal": sendSignal, "json": jsonLines, "runs": runs,
+		"exits": exits, "eventually": eventually, "signal": sendSignal, "json": jsonLines, "runs": runs, "ended": ended,
 	}
 	for name, cmd := range o.Cmds {
 		cmds[name] = cmd

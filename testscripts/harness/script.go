@@ -76,3 +76,23 @@ func runs(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("no process matches %q", args[0])
 	}
 }
+
+// ended PIDFILE waits until the processes whose ids are in a file have ended. One that nobody has reaped yet has
+// ended; one that was killed may still have to be scheduled for it.
+func ended(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: ended pidfile")
+	}
+	ids := strings.Fields(ts.ReadFile(args[0]))
+	if len(ids) == 0 {
+		ts.Fatalf("%s names no process", args[0])
+	}
+	for _, id := range ids {
+		if !Wait(func() bool {
+			stat, err := os.ReadFile("/proc/" + id + "/stat")
+			return err != nil || strings.Contains(string(stat), ") Z ")
+		}) {
+			ts.Fatalf("process %s of %s still runs", id, args[0])
+		}
+	}
+}

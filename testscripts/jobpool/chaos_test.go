@@ -333,7 +333,7 @@ func TestManyNodes(t *testing.T) {
 		{4096, 120, ""},
 		{120, 20, "jobpool: only 120 files may be open (ulimit -n): using 20 of the 120 nodes\n"},
 	} {
-		p := newPool(t, "-q", "--run", "run", "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "1/n[001-120]", "--min-nodes", strconv.Itoa(tt.nodes))
+		p := newPool(t, "-q", "--run", "run", "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "1/n[001-120]", "--min-nodes", strconv.Itoa(tt.nodes), "--connect-timeout", "10m")
 		p.wrap = []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, tt.files), "sh"}
 		status, stdout, stderr := p.run(strings.Repeat("sleep 0.5; echo $JOBPOOL_NODE\n", 2*tt.nodes))
 		seen := map[string]bool{}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/needs"
@@ -157,7 +156,7 @@ func (p *pool) runsExplained() (twice int) {
 func (p *pool) noneLeft() {
 	p.Helper()
 	var left []string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	if !harness.Wait(func() bool {
 		left = nil
 		dirs, _ := filepath.Glob("/proc/[0-9]*")
 		for _, dir := range dirs {
@@ -168,11 +167,10 @@ func (p *pool) noneLeft() {
 				left = append(left, strings.ReplaceAll(string(args), "\x00", " "))
 			}
 		}
-		if len(left) == 0 {
-			return
-		}
+		return len(left) == 0
+	}) {
+		p.Errorf("still there: %q", left)
 	}
-	p.Errorf("still there: %q", left)
 }
 
 // status asks a running head how it stands; nil if it does not answer.

@@ -99,7 +99,7 @@ func TestViewsAreLate(t *testing.T) {
 	}
 	eventually := func(want bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); seen() != want; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(harness.Patience); seen() != want; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("file seen: %v", !want)
 			}

@@ -144,7 +144,7 @@ func (m machine) state(task, want string) func() bool {
 }
 
 // patience bounds each wait for something to happen, on a machine that is busy.
-const patience = 3 * time.Minute
+const patience = harness.Patience
 
 func within(t *testing.T, what string, is func() bool) {
 	t.Helper()

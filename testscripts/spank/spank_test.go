@@ -14,7 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, nil, "lfind", "ponos-task") }
+func TestMain(m *testing.M) { harness.Main(m, nil, "lfind", "ponos-start", "ponos-submit", "ponos-task") }
 
 // TestPlugin runs the scripts, each with a slurm.conf and a plugstack.conf of its
 // own, so that each can give the plugin another lfind. The nodes have the plugin

@@ -162,7 +162,7 @@ func run(t *testing.T, env []string, args ...string) string {
 }
 
 // patience bounds each wait for something to happen, on a machine that is busy.
-const patience = 3 * time.Minute
+const patience = harness.Patience
 
 // within waits for a condition.
 func within(t *testing.T, what string, is func() bool) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -409,7 +410,7 @@ func TestRequestsOfAPass(t *testing.T) {
 			if n == 12 {
 				break
 			}
-			if time.Since(start) > 3*time.Minute {
+			if time.Since(start) > harness.Patience {
 				t.Fatal(w.tell())
 			}
 		}

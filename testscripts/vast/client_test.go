@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -41,7 +42,7 @@ func TestClient(t *testing.T) {
 	eventually := func(what string, holds func() bool) {
 		t.Helper()
 		for start := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
-			if time.Since(start) > 3*time.Minute {
+			if time.Since(start) > harness.Patience {
 				t.Fatal(what)
 			}
 		}

@@ -21,15 +21,15 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
-// clients are the versions of the vastai program that work: the oldest, one between, and
-// the newest that the registry of packages has today.
+// clients are versions of the vastai program: the oldest with which instances are ordered, and the newest that the
+// registry of packages has today.
 var clients = map[string]harness.Packages{
-	"1.0.13": {Name: "vast-1.0.13", List: []string{"vastai==1.0.13"}},
-	"1.5.2":  {Name: "vast-1.5.2", List: []string{"vastai==1.5.2"}},
+	"1.5.6":  {Name: "vast-1.5.6", List: []string{"vastai==1.5.6"}},
 	"newest": {Name: "vast-newest", List: []string{"vastai"}, Newest: true},
 }
 
@@ -79,11 +79,36 @@ func TestClientVersions(t *testing.T) {
 				t.Errorf("charges: %+v, %v", bill, err)
 			}
 			for _, r := range w.market.Requests(".") {
-				if strings.Contains(r.Query, server.Key) && version == "newest" {
+				if strings.Contains(r.Query, server.Key) {
 					t.Errorf("the key is in an address: %s", r.Path)
 				}
 			}
 		})
+	}
+}
+
+// Nothing is ordered with a program that puts the key into addresses.
+func TestOldProgramOrdersNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api", fake: true})
+	w.offers(1)
+	info := filepath.Join(w.dir, "old/vastai-1.5.5.dist-info")
+	if err := os.MkdirAll(info, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(info, "METADATA"), []byte("Metadata-Version: 2.1\nName: vastai\nVersion: 1.5.5\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli := vastai.NewCLI(withEnv{command.System, append(w.env, "PYTHONPATH="+filepath.Dir(info))}, w.url)
+	cli.Path, cli.Key = filepath.Join(w.dir, "old/vastai"), server.Key
+	executable.Write(t, cli.Path, "#!"+python+"\nraise SystemExit(9)\n")
+	_, err = cli.Create(t.Context(), 1, vastai.Order{Image: "img:1", Entrypoint: "/bin/sh", Disk: 20, Label: "ponos:a:t:1"})
+	if err == nil || fault.Text(err) != "the vastai program is version 1.5.5, which shows the key in addresses: nothing is ordered" || len(w.market.Instances()) > 0 {
+		t.Errorf("%v, %d instances", err, len(w.market.Instances()))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -142,7 +143,7 @@ func TestOverBeforeFound(t *testing.T) {
 		w.task("task", "exit 5")
 		w.run(turn)
 		for start := time.Now(); !strings.HasSuffix(w.market.Instances()[0].Label, ":end=5"); time.Sleep(10 * time.Millisecond) {
-			if time.Since(start) > 3*time.Minute {
+			if time.Since(start) > harness.Patience {
 				t.Fatal("the label does not tell the end")
 			}
 		}

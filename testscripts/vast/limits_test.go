@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -124,7 +125,7 @@ func TestMaxRuntime(t *testing.T) {
 				w.offers(1)
 				w.task("task", "echo begun; sleep 100")
 				w.until("it has run", func() bool { all := w.market.Instances(); return len(all) == 1 && all[0].Runs > 0 })
-				for start := time.Now(); time.Since(start) < 3*time.Minute; time.Sleep(100 * time.Millisecond) {
+				for start := time.Now(); time.Since(start) < harness.Patience; time.Sleep(100 * time.Millisecond) {
 					if _, ok := running(w); !ok {
 						break
 					}

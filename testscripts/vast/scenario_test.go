@@ -89,7 +89,7 @@ var scenarios = []scenario{
 	{name: "image at fault", state: "error", log: "the image cannot be pulled", prepare: func(w *world) {
 		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error: manifest unknown"})
 	}},
-	{name: "host lost", script: "echo begun; echo; echo more; sleep 60", state: "error", log: "has disappeared", during: func(w *world) bool {
+	{name: "host lost", script: "echo begun; echo; echo more; sleep 600", state: "error", log: "has disappeared", during: func(w *world) bool {
 		i, ok := running(w)
 		if ok && strings.Contains(string(w.queue.Log("task")), "begun") {
 			w.market.Vanish(i.ID)
@@ -97,7 +97,7 @@ var scenarios = []scenario{
 		}
 		return false
 	}},
-	{name: "container restarts in the middle", script: "echo begun; echo; echo more; sleep 60", state: "error", log: "restarted in the middle", during: func(w *world) bool {
+	{name: "container restarts in the middle", script: "echo begun; echo; echo more; sleep 600", state: "error", log: "restarted in the middle", during: func(w *world) bool {
 		i, ok := running(w)
 		if ok && strings.Contains(string(w.queue.Log("task")), "begun") {
 			w.market.Crash(i.ID)
@@ -155,7 +155,7 @@ var scenarios = []scenario{
 		w.market.Status(i.ID, "running")
 		return true
 	}},
-	{name: "stopped by the market", script: "echo begun; echo; echo more; sleep 60", state: "error", log: "was stopped, without an exit code", during: func(w *world) bool {
+	{name: "stopped by the market", script: "echo begun; echo; echo more; sleep 600", state: "error", log: "was stopped, without an exit code", during: func(w *world) bool {
 		i, ok := running(w)
 		if ok && strings.Contains(string(w.queue.Log("task")), "begun") {
 			w.market.Outbid(i.ID)

@@ -229,7 +229,7 @@ busybox wget -q -O "$o" "$u"`},
 				return strings.HasSuffix(i.Label, ":end=3") != c.mute && (gone && !i.Destroyed.IsZero() || !gone && i.Intended == "stopped")
 			}
 			for start := time.Now(); !over(w.market.Instances()[0]); time.Sleep(20 * time.Millisecond) {
-				if time.Since(start) > 3*time.Minute {
+				if time.Since(start) > harness.Patience {
 					t.Fatalf("%+v\n%s", w.market.Instances()[0], output)
 				}
 			}

@@ -126,7 +126,7 @@ func (w *world) configure(old, text string) {
 	}
 }
 
-// ponos-setup refuses a vastai program that is too old: its options are others.
+// ponos-setup refuses a vastai program that is too old: it shows the key in addresses.
 func TestOldProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{via: "cli", fake: true})
@@ -134,11 +134,11 @@ func TestOldProgram(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(w.dir, "old"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for version, ok := range map[string]bool{"1.0.2": false, "1.0.12": false, "0.5.0": false, "1.0.13": true, "1.10.0": true} {
+	for version, ok := range map[string]bool{"1.0.13": false, "1.5.5": false, "0.5.0": false, "1.5.6": true, "1.10.0": true} {
 		script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo %s; else exit 9; fi\n", version)
 		executable.Write(t, filepath.Join(w.dir, "old/vastai"), script)
 		out, errs, code := w.run("PATH=$PWD/old:$PATH ponos-setup")
-		if refused := strings.Contains(out+errs, "at least version 1.0.13 is needed"); refused == ok || code == 0 {
+		if refused := strings.Contains(out+errs, "at least version 1.5.6 is needed"); refused == ok || code == 0 {
 			t.Errorf("%s: %d\n%s%s", version, code, out, errs)
 		}
 	}

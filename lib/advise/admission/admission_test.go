@@ -88,27 +88,63 @@ func TestCheck(t *testing.T) {
 		}, "no memory partition p"},
 		{"CPUs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxTRESPerJob = slurm.TRES{"cpu": 7} }, "no account_limit account lab waits"},
 		{"CPUs of whole cores", func(c *Cluster, _ *slurm.Partition, j *Job) {
-			j.CPUsPerTask, c.Threads, c.Associations[0].MaxTRESPerJob = 3, map[string]int64{"p": 2}, slurm.TRES{"cpu": 6}
+			j.CPUsPerTask, c.Nodes[0].ThreadsPerCore, c.Associations[0].MaxTRESPerJob = 3, 2, slurm.TRES{"cpu": 6}
 		}, "no account_limit account lab waits"},
 		{"CPUs of whole cores within the limit", func(c *Cluster, _ *slurm.Partition, j *Job) {
-			j.CPUsPerTask, c.Threads, c.Associations[0].MaxTRESPerJob = 3, map[string]int64{"p": 2}, slurm.TRES{"cpu": 8}
+			j.CPUsPerTask, c.Nodes[0].ThreadsPerCore, c.Associations[0].MaxTRESPerJob = 3, 2, slurm.TRES{"cpu": 8}
 		}, "yes"},
-		{"GPUs of whole nodes", func(c *Cluster, p *slurm.Partition, j *Job) {
-			j.Exclusive, j.GPUs, p.TRES = true, 0, slurm.TRES{"cpu": 64, "gres/gpu": 8, "gres/gpu:a100": 8}
-			c.Associations[0].MaxTRESPerJob = slurm.TRES{"gres/gpu": 3}
-		}, "unknown account_limit account lab"},
+		{"GPUs of whole nodes", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, j.GPUs, c.Associations[0].MaxTRESPerJob = true, 0, slurm.TRES{"gres/gpu": 7}
+		}, "no account_limit account lab waits"},
+		{"the same, which no submission is denied for", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, c.QOS[0].MaxTRESPerJob, c.QOS[0].Flags = true, slurm.TRES{"gres/gpu": 7}, "DenyOnLimit"
+		}, "no qos_limit QoS normal waits"},
+		{"GPUs of whole nodes within the limit", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, j.GPUs, c.Associations[0].MaxTRESPerJob = true, 0, slurm.TRES{"gres/gpu": 8}
+		}, "yes"},
+		{"GPUs of one whole node of two", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, c.QOS[0].MaxTRESPerNode = true, slurm.TRES{"gres/gpu": 3}
+		}, "no qos_limit QoS normal waits"},
 		{"GPUs of a type of whole nodes", func(c *Cluster, p *slurm.Partition, j *Job) {
-			j.GPUs, p.Exclusive, p.TRES = 0, true, slurm.TRES{"cpu": 64, "gres/gpu": 8, "gres/gpu:a100": 8}
-			c.Associations[0].MaxTRESPerJob = slurm.TRES{"gres/gpu:a100": 3}
+			j.GPUs, p.Exclusive, c.Associations[0].MaxTRESPerJob = 0, true, slurm.TRES{"gres/gpu:a100": 3}
+		}, "no account_limit account lab waits"},
+		{"GPUs of whole nodes of which some have fewer", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Exclusive, j.GPUs, c.Associations[0].MaxTRESPerJob = true, 0, slurm.TRES{"gres/gpu": 7}
+			c.Nodes = append(c.Nodes, slurm.Node{Partitions: "p", CPUs: 64, MemMB: 512000, GPUs: 2, GRES: "gpu:a100:2"})
 		}, "unknown account_limit account lab"},
-		{"GPUs of whole nodes that have none", func(c *Cluster, p *slurm.Partition, j *Job) {
-			j.Exclusive, j.GPUs, p.TRES = true, 0, slurm.TRES{"cpu": 64}
+		{"the same, where those cannot hold the job", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Exclusive, j.GPUs, c.Associations[0].MaxTRESPerJob = true, 3, slurm.TRES{"gres/gpu": 7}
+			c.Nodes = append(c.Nodes, slurm.Node{Partitions: "p", CPUs: 64, MemMB: 512000, GPUs: 2, GRES: "gpu:a100:2"})
+		}, "no account_limit account lab waits"},
+		{"GPUs of whole nodes that have none", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, j.GPUs, c.Nodes[0].GPUs, c.Nodes[0].GRES = true, 0, 0, ""
 			c.Associations[0].MaxTRESPerJob = slurm.TRES{"gres/gpu": 3}
 		}, "yes"},
-		{"memory of whole nodes", func(c *Cluster, p *slurm.Partition, j *Job) {
-			j.Exclusive, j.MemMB, p.TRES = true, 0, slurm.TRES{"cpu": 64, "mem": 512000}
-			c.Associations[0].MaxTRESPerJob = slurm.TRES{"mem": 9000}
-		}, "unknown account_limit account lab"},
+		{"CPUs of whole nodes", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, c.Associations[0].MaxTRESPerJob = true, slurm.TRES{"cpu": 127}
+		}, "no account_limit account lab waits"},
+		{"all memory of whole nodes", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, j.MemMB, c.Associations[0].MaxTRESPerJob = true, 0, slurm.TRES{"mem": 9000}
+		}, "no account_limit account lab waits"},
+		{"memory for each CPU of whole nodes", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, j.MemMB, j.MemPerCPU, c.Associations[0].MaxTRESPerJob = true, 0, 100, slurm.TRES{"mem": 12799}
+		}, "no account_limit account lab waits"},
+		{"memory for each GPU of whole nodes", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, j.MemMB, j.MemPerGPU, c.Associations[0].MaxTRESPerJob = true, 0, 100, slurm.TRES{"mem": 799}
+		}, "no account_limit account lab waits"},
+		{"memory of whole nodes that is requested", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, c.Associations[0].MaxTRESPerJob = true, slurm.TRES{"mem": 9000}
+		}, "yes"},
+		{"all memory of the nodes, beyond a limit that denies", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.AllMemory, j.MemMB, c.QOS[0].MaxTRESPerJob, c.QOS[0].Flags = true, 0, slurm.TRES{"mem": 9000}, "DenyOnLimit"
+		}, "no qos_limit QoS normal"},
+		{"licenses of whole nodes", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, j.Licenses, c.Licenses = true, map[string]int64{"matlab": 3}, []slurm.License{{Name: "matlab", Total: 9}}
+			c.Associations[0].MaxTRESPerJob = slurm.TRES{"license/matlab": 2}
+		}, "no account_limit account lab waits"},
+		{"minutes of the GPUs of whole nodes", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, c.Associations[0].MaxTRESMinsPerJob = true, slurm.TRES{"gres/gpu": 479}
+		}, "no account_limit account lab waits"},
 		{"a group limit above", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Accounts[1].Grp.TRES = slurm.TRES{"gres/gpu": 3} }, "no account_limit account root waits"},
 		{"no jobs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxSubmit = slurm.AtMost(int64(0)) }, "no account_limit account lab"},
 		{"GPUs of the QoS", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.QOS[0].MaxTRESPerUser = slurm.TRES{"gres/gpu": 3} }, "no qos_limit QoS normal waits"},
@@ -116,8 +152,8 @@ func TestCheck(t *testing.T) {
 			c.QOS[0].MaxTRESPerUser, c.QOS[0].Flags = slurm.TRES{"gres/gpu": 3}, "DenyOnLimit"
 		}, "no qos_limit QoS normal"},
 		{"too few GPUs for the QoS", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.QOS[0].MinTRESPerJob = slurm.TRES{"gres/gpu": 8} }, "no min_gpu QoS normal waits"},
-		{"whole nodes, which may have enough GPUs for the QoS", func(c *Cluster, p *slurm.Partition, j *Job) {
-			j.Exclusive, p.TRES, c.QOS[0].MinTRESPerJob = true, slurm.TRES{"gres/gpu": 16}, slurm.TRES{"gres/gpu": 8}
+		{"whole nodes, which may have enough GPUs for the QoS", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Exclusive, c.QOS[0].MinTRESPerJob = true, slurm.TRES{"gres/gpu": 8}
 		}, "unknown min_gpu QoS normal"},
 		{"a limit of the QoS comes before that of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) {
 			c.QOS[0].MaxWall, c.Associations[0].MaxWall = slurm.AtMost(2*time.Hour), slurm.AtMost(time.Minute)
@@ -179,6 +215,7 @@ func TestCheck(t *testing.T) {
 		cluster := &Cluster{
 			Partitions: []slurm.Partition{{Name: "p", State: "UP", MaxTime: slurm.Unlimited}}, QOS: []slurm.QOS{{Name: "normal"}, {Name: "long"}, {Name: "deny"}},
 			Associations: []slurm.Association{lab}, Accounts: []slurm.Association{{Account: "lab", Parent: "root"}, {Account: "root"}},
+			Nodes:        []slurm.Node{{Partitions: "p", CPUs: 64, MemMB: 512000, GPUs: 4, GRES: "gpu:a100:4"}},
 			Reservations: []slurm.Reservation{{Name: "r"}},
 			User:         "alice", Groups: []string{"alice"}, DefaultAccount: "lab", Known: Known{true, true, true, true, true, true},
 			Config: slurm.Config{"SLURM_VERSION": "22.05.8", "AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageEnforce": "associations,limits,qos", "SelectTypeParameters": "CR_CORE_MEMORY"},

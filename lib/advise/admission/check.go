@@ -273,7 +273,7 @@ func (k *checker) partitionLimits() {
 	if most := k.c.defaults().maxMemPerNode; !maxMem.Set && !p.MaxMemPerCPU.Set && most > 0 {
 		maxMem = slurm.AtMost(most)
 	}
-	asked := max(need.AskedMemMB, k.c.WholeMemMB(p, j, k.c.FirstCPUs[p.Name]))
+	asked := max(need.AskedMemMB, k.c.WholeMemMB(p, j, k.c.firstCPUs(p)))
 	if j.AllMemory && k.c.countsMemory() {
 		switch {
 		case maxMem.Max > 0:

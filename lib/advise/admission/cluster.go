@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -20,11 +21,7 @@ type Cluster struct {
 	Reservations []slurm.Reservation
 	Config       slurm.Config
 
-	// FirstCPUs are the CPUs of the first node of each partition. Slurm multiplies DefMemPerCPU by them
-	// for jobs that get whole nodes.
-	FirstCPUs map[string]int64
-	// Threads are the CPUs of one core, the most of any node of each partition. A job gets whole cores.
-	Threads map[string]int64
+	Nodes []slurm.Node // in Slurm's order, of equal ones perhaps the first only
 
 	User           string
 	Groups         []string // Unix groups of the user
@@ -222,13 +219,36 @@ func (c *Cluster) countsMemory() bool {
 	return !c.Known.Config || strings.Contains(strings.ToUpper(c.Config.Get("SelectTypeParameters")), "MEMORY")
 }
 
-// threads returns how many CPUs of a core a job may get together, at least 1.
+// threads returns how many CPUs of a core a job may get together, at least 1: the most of any node of the partition. A job gets whole cores.
 func (c *Cluster) threads(p *slurm.Partition) int64 {
 	by := strings.ToUpper(c.Config.Get("SelectTypeParameters"))
 	if c.Known.Config && !strings.Contains(by, "CORE") && !strings.Contains(by, "SOCKET") {
 		return 1
 	}
-	return max(1, c.Threads[p.Name])
+	threads := int64(1)
+	for n := range c.nodesOf(p) {
+		threads = max(threads, n.CoreCPUs())
+	}
+	return threads
+}
+
+// nodesOf are the nodes of a partition.
+func (c *Cluster) nodesOf(p *slurm.Partition) iter.Seq[*slurm.Node] {
+	return func(yield func(*slurm.Node) bool) {
+		for i := range c.Nodes {
+			if c.Nodes[i].Partitions.Has(p.Name) && !yield(&c.Nodes[i]) {
+				return
+			}
+		}
+	}
+}
+
+// firstCPUs are the CPUs of the first node of a partition. Slurm multiplies DefMemPerCPU by them for jobs that get whole nodes.
+func (c *Cluster) firstCPUs(p *slurm.Partition) int64 {
+	for n := range c.nodesOf(p) {
+		return n.JobCPUs()
+	}
+	return 0
 }
 
 // Need is what a job takes of each node, with the defaults of the partition.

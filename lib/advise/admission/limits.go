@@ -10,34 +10,48 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// tres is what a job takes in all, as limits count it: mem in MiB.
-func (k *checker) tres(nodes int64) map[string]float64 {
-	n := float64(nodes)
-	threads := k.c.threads(k.p)
-	t := map[string]float64{
-		"cpu": n * float64(k.need.CPUs), ofCores: n * float64((k.need.CPUs+threads-1)/threads*threads),
-		"mem": n * float64(k.need.AskedMemMB), withGPUs: n * float64(k.need.MemMB),
-		"node": n, "gres/gpu": n * float64(k.need.GPUs),
+// taken is what a job takes of a resource in all, mem in MiB: as limits count it when the job is submitted, and at least and
+// at most once Slurm has chosen its nodes.
+type taken struct{ asked, least, most float64 }
+
+// tres is what the job takes in all, or on each node.
+func (k *checker) tres(each bool) map[string]taken {
+	n, widest := float64(k.j.Nodes), float64(max(k.j.Nodes, k.j.Smallest().Nodes))
+	if each {
+		n, widest = 1, 1
 	}
+	t := map[string]taken{}
+	put := func(name string, asked float64) { t[name] = taken{asked, asked, asked} }
+	put("cpu", n*float64(k.need.CPUs))
+	put("mem", n*float64(k.need.AskedMemMB))
+	put("node", n)
+	put("gres/gpu", n*float64(k.need.GPUs))
 	for name, count := range k.j.GPUTypes {
-		t["gres/gpu:"+name] = n * float64(count)
+		put("gres/gpu:"+name, n*float64(count))
 	}
 	for name, count := range k.j.GRES {
-		t["gres/"+name] = n * float64(count)
+		put("gres/"+name, n*float64(count))
 	}
 	for name, count := range k.j.Licenses {
-		t["license/"+name] = float64(count)
+		put("license/"+name, float64(count))
+	}
+	most := func(name string, amount float64) {
+		x := t[name]
+		x.most = max(x.most, amount)
+		t[name] = x
+	}
+	threads := k.c.threads(k.p)
+	cores := n * float64((k.need.CPUs+threads-1)/threads*threads)
+	t["cpu"] = taken{t["cpu"].asked, cores, cores}
+	most("mem", n*float64(k.need.MemMB)) // it is not known whether limits count what comes with the GPUs
+	for name, whole := range k.c.wholeNodes(k.p, k.j) {
+		x := t[name]
+		x.least = max(x.least, n*whole.least)
+		t[name] = x
+		most(name, widest*whole.most)
 	}
 	return t
 }
-
-// ofCores are the CPUs of the cores that the job gets, if its nodes are those with most threads. Slurm counts them once it
-// has chosen the nodes.
-const ofCores = "CPUs of cores"
-
-// withGPUs is the memory with that which comes with the GPUs, of which it is not known
-// whether limits count it.
-const withGPUs = "mem of GPUs"
 
 // strict reports whether a job beyond a limit of the QoS or the association is
 // refused, and not only kept waiting.
@@ -55,7 +69,7 @@ func (k *checker) limit(code, whose, format string, args ...any) {
 
 // most compares what a job takes with upper bounds; those in done were decided by a
 // limit that comes before.
-func (k *checker) most(code, whose, what string, has map[string]float64, limits slurm.TRES, done map[string]bool) {
+func (k *checker) most(code, whose, what string, has map[string]taken, limits slurm.TRES, done map[string]bool) {
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		limit := limits[name]
 		if done[name] {
@@ -66,21 +80,27 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 		}
 		value, counted := has[name]
 		switch {
-		case counted && value > limit && name == "cpu" && k.cpusOfGPUs() && float64(max(1, k.j.Tasks)) <= limit:
-			k.waits(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
-		case counted && value > limit:
-			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
-		case name == "cpu" && has[ofCores] > limit:
+		case value.asked > limit && name == "cpu" && k.cpusOfGPUs() && float64(max(1, k.j.Tasks)) <= limit:
+			k.waits(code, whose, "%s requested, %s allows %s %s", amount(name, value.asked), whose, amount(name, limit), what)
+		case value.asked > limit:
+			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value.asked), whose, amount(name, limit), what)
+		case value.least > limit && name == "mem" && k.j.AllMemory: // Slurm counts it at the submission
+			k.limit(code, whose, "all memory of the nodes requested, at least %s; %s allows %s %s",
+				amount(name, value.least), whose, amount(name, limit), what)
+		case value.least > limit && k.whole():
+			k.waits(code, whose, "the job gets whole nodes, at least %s; %s allows %s %s",
+				amount(name, value.least), whose, amount(name, limit), what)
+		case value.least > limit:
 			k.waits(code, whose, "%s where a core has several threads, %s allows %s %s",
-				amount(name, has[ofCores]), whose, amount(name, limit), what)
-		case limit < 1<<40 && k.mayAdd(name, value):
+				amount(name, value.least), whose, amount(name, limit), what)
+		case value.most > limit && limit < 1<<40 && (k.whole() || k.j.AllMemory):
 			k.unknown(code, whose, "whole nodes may have more %s than requested; %s allows %s %s",
 				resource(name), whose, amount(name, limit), what)
+		case value.most > limit:
+			k.unknown(code, whose, "%s come with the GPUs, %s allows %s %s", amount(name, value.most), whose, amount(name, limit), what)
 		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 &&
 			float64(k.need.GPUs*k.j.Nodes) > limit:
 			k.unknown(code, whose, "%s allows %s %s", whose, amount(name, limit), what)
-		case name == "mem" && has[withGPUs] > limit:
-			k.unknown(code, whose, "%s come with the GPUs, %s allows %s %s", amount(name, has[withGPUs]), whose, amount(name, limit), what)
 		case name == "billing":
 			k.unknown(code, whose, "%s allows %s %s, and what the job is charged is not known", whose, amount(name, limit), what)
 		}
@@ -95,21 +115,6 @@ func (k *checker) cpusOfGPUs() bool {
 
 // whole reports whether the job gets whole nodes, whatever it requests.
 func (k *checker) whole() bool { return k.j.Exclusive || k.p.Exclusive }
-
-// mayAdd reports whether the job may get more of a resource than it requests, as it gets whole nodes or all their memory.
-func (k *checker) mayAdd(name string, requested float64) bool {
-	switch {
-	case name == "mem" && k.j.AllMemory:
-		return k.c.countsMemory()
-	case !k.whole():
-		return false
-	case name == "mem": // what is requested of it counts, also on a whole node
-		return k.j.MemMB == 0 && k.j.MemPerCPU == 0 && k.j.MemPerGPU == 0 && k.c.countsMemory()
-	case strings.HasPrefix(name, "gres/"):
-		return k.p.TRES[name] > requested
-	}
-	return name == "cpu"
-}
 
 // resource names what a limit is of.
 func resource(name string) string {
@@ -141,22 +146,22 @@ func amount(name string, n float64) string {
 // bound is one limit that a QoS and an association both may have.
 type bound struct {
 	what    string
-	nodes   int64 // of how many nodes it counts
+	each    bool // it counts what is on each node
 	ofQOS   func(*slurm.QOS) slurm.TRES
 	ofAssoc func(*slurm.Association) slurm.TRES
 }
 
 func (k *checker) bounds() []bound {
 	return []bound{
-		{"for a job", k.j.Nodes,
+		{"for a job", false,
 			func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerJob },
 			func(a *slurm.Association) slurm.TRES { return a.MaxTRESPerJob }},
-		{"on each node", 1,
+		{"on each node", true,
 			func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerNode },
 			func(a *slurm.Association) slurm.TRES { return a.MaxTRESPerNode }},
-		{"for each user", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerUser }, nil},
-		{"for each account", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerAccount }, nil},
-		{"at a time", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.Grp.TRES }, nil},
+		{"for each user", false, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerUser }, nil},
+		{"for each account", false, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerAccount }, nil},
+		{"at a time", false, func(q *slurm.QOS) slurm.TRES { return q.Grp.TRES }, nil},
 	}
 }
 
@@ -176,24 +181,24 @@ func (k *checker) qosLimits() {
 	for _, b := range k.bounds() {
 		done := map[string]bool{}
 		for _, q := range k.inOrder() {
-			k.most("qos_limit", "QoS "+q.Name, b.what, k.tres(b.nodes), b.ofQOS(q), done)
+			k.most("qos_limit", "QoS "+q.Name, b.what, k.tres(b.each), b.ofQOS(q), done)
 		}
 	}
 	done := map[string]bool{}
-	has := k.tres(k.j.Nodes)
+	has := k.tres(false)
 	for _, q := range k.inOrder() {
 		whose := "QoS " + q.Name
 		for _, name := range slices.Sorted(maps.Keys(q.MinTRESPerJob)) {
-			if least := q.MinTRESPerJob[name]; !done[name] && has[name] < least {
+			if least := q.MinTRESPerJob[name]; !done[name] && has[name].asked < least {
 				code := "qos_limit"
 				if strings.HasPrefix(name, "gres/gpu") {
 					code = "min_gpu"
 				}
 				report := k.limit
-				if k.mayAdd(name, has[name]) {
+				if has[name].most >= least && k.whole() {
 					report = k.unknown
 				}
-				report(code, whose, "%s requested, the QoS %s requires %s or more", amount(name, has[name]), q.Name, amount(name, least))
+				report(code, whose, "%s requested, the QoS %s requires %s or more", amount(name, has[name].asked), q.Name, amount(name, least))
 			}
 			done[name] = true
 		}
@@ -227,11 +232,14 @@ func (k *checker) qosLimits() {
 
 // minutes compares what the job alone would take with limits in TRES minutes.
 func (k *checker) minutes(code, whose string, limits slurm.TRES) {
-	has := k.tres(k.j.Nodes)
+	has := k.tres(false)
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		if used := has[name] * k.time.Minutes(); used > limits[name] {
-			k.limit(code, whose, "%s for %s are more minutes than the %.0f that are allowed",
-				amount(name, has[name]), k.time.Round(time.Second), limits[name])
+		used, report := has[name].asked, k.limit
+		if k.whole() && used*k.time.Minutes() <= limits[name] {
+			used, report = has[name].least, k.waits
+		}
+		if used*k.time.Minutes() > limits[name] {
+			report(code, whose, "%s for %s are more minutes than the %.0f that are allowed", amount(name, used), k.time.Round(time.Second), limits[name])
 		}
 	}
 }
@@ -254,7 +262,7 @@ func (k *checker) accountLimits() {
 				done[name] = true
 			}
 		}
-		k.most("account_limit", whose, b.what, k.tres(b.nodes), b.ofAssoc(a), done)
+		k.most("account_limit", whose, b.what, k.tres(b.each), b.ofAssoc(a), done)
 	}
 	byQOS := slices.ContainsFunc(k.inOrder(), func(q *slurm.QOS) bool { return q.MaxWall.Set })
 	if !byQOS && !a.MaxWall.Allows(k.time) {
@@ -281,7 +289,7 @@ func (k *checker) groupLimits(a *slurm.Association) {
 	}
 	whose := "account " + a.Account
 	for depth := 0; a != nil && depth < 64; depth++ {
-		k.most("account_limit", whose, "at a time", k.tres(k.j.Nodes), a.Grp.TRES, maps.Clone(done))
+		k.most("account_limit", whose, "at a time", k.tres(false), a.Grp.TRES, maps.Clone(done))
 		k.minutes("account_limit", whose, a.Grp.TRESMins)
 		if a.Grp.Submit.Set && a.Grp.Submit.Max == 0 {
 			k.no("account_limit", whose, "the account %s accepts no jobs", a.Account)

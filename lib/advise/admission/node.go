@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"math"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -10,9 +11,11 @@ import (
 // Fits reports whether a node has what a job takes of it in a partition, if nothing
 // else runs there.
 func (c *Cluster) Fits(p *slurm.Partition, n *slurm.Node, j Job) bool {
-	if !n.Usable() || !n.Partitions.Has(p.Name) || !c.reservedFor(j.Reservation, n.Name) {
-		return false
-	}
+	return n.Usable() && n.Partitions.Has(p.Name) && c.reservedFor(j.Reservation, n.Name) && c.holds(p, n, j)
+}
+
+// holds reports whether a node has what a job takes of it in a partition.
+func (c *Cluster) holds(p *slurm.Partition, n *slurm.Node, j Job) bool {
 	if (j.Exclusive || p.Exclusive) && !p.MaxCPUsPerNode.Allows(n.CPUs) {
 		return false
 	}
@@ -26,6 +29,76 @@ func (c *Cluster) Fits(p *slurm.Partition, n *slurm.Node, j Job) bool {
 		return false
 	}
 	return HasGRES(n.GRES, j)
+}
+
+// span is what nodes give a job that gets all of them, at least and at most on each.
+type span struct{ least, most float64 }
+
+// wholeNodes is what each node gives a job because it gets whole nodes, or all their memory, by the name of the resource:
+// over the nodes of the partition that can hold it. It is empty for other jobs.
+func (c *Cluster) wholeNodes(p *slurm.Partition, j Job) map[string]span {
+	if !j.Exclusive && !p.Exclusive && !j.AllMemory {
+		return nil
+	}
+	var each []slurm.TRES
+	names := map[string]bool{}
+	for n := range c.nodesOf(p) {
+		if !c.holds(p, n, j.Smallest()) {
+			continue
+		}
+		gives := c.gives(p, n, j)
+		each = append(each, gives)
+		for name := range gives {
+			names[name] = true
+		}
+	}
+	spans := map[string]span{}
+	for name := range names {
+		s := span{least: math.Inf(1)}
+		for _, gives := range each {
+			s = span{min(s.least, gives[name]), max(s.most, gives[name])}
+		}
+		if name == "gres/shard" || name == "gres/mps" { // shares of GPUs that are given whole
+			s.least = 0
+		}
+		spans[name] = s
+	}
+	return spans
+}
+
+// Least is what each node gives a job at least because it gets whole nodes, or all their memory, by the name of the
+// resource; mem in MiB. It is empty for other jobs.
+func (c *Cluster) Least(p *slurm.Partition, j Job) slurm.TRES {
+	least := slurm.TRES{}
+	for name, whole := range c.wholeNodes(p, j) {
+		least[name] = whole.least
+	}
+	return least
+}
+
+// gives is what a node gives a job that gets all of it, as limits count it: what is requested of its memory, or the default,
+// for each of its CPUs or GPUs; all of it without either.
+func (c *Cluster) gives(p *slurm.Partition, n *slurm.Node, j Job) slurm.TRES {
+	gives := slurm.TRES{}
+	if c.countsMemory() && j.MemMB == 0 {
+		mem := cmp.Or(j.MemPerGPU*n.GPUs, c.WholeMemMB(p, j, n.CPUs), p.DefMemPerNode.Or(c.defaults().memPerNode), n.JobMemMB())
+		if j.AllMemory {
+			mem = n.JobMemMB()
+		}
+		gives["mem"] = float64(mem)
+	}
+	if !j.Exclusive && !p.Exclusive {
+		return gives
+	}
+	gives["cpu"] = float64(n.JobCPUs())
+	gres, _ := slurm.ParseGRES(n.GRES)
+	for _, g := range gres {
+		gives["gres/"+g.Name] += float64(g.Count)
+		if g.Type != "" {
+			gives["gres/"+g.Name+":"+g.Type] += float64(g.Count)
+		}
+	}
+	return gives
 }
 
 // WholeMemMB is the memory that a job needs of a node with some CPUs because it gets the whole node, and its memory

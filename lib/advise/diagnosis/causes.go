@@ -18,6 +18,15 @@ const margin = 60
 // cancel is the command that cancels the job, and all of its array.
 func (d *diagnosing) cancel() string { return "scancel " + strconv.FormatUint(d.job.ArrayID, 10) }
 
+// anew advises to submit the job with something else; one that is only planned is not there to be cancelled.
+func (d *diagnosing) anew(with string) {
+	what := "submit it with " + with
+	if d.job.ArrayID != 0 {
+		what = "cancel it (" + d.cancel() + "), and " + what
+	}
+	d.advise(what)
+}
+
 // line is a job that waits for nodes, alone or behind others.
 func (d *diagnosing) line(r *forecast.Result) {
 	partition := d.job.Partition
@@ -217,7 +226,7 @@ func (d *diagnosing) less(r *forecast.Result) {
 		d.advise("lower its time limit", d.update("timelimit="+slurm.FormatDuration(limit))...)
 		return
 	}
-	d.advise(fmt.Sprintf("cancel it (%s), and submit it with at most %s %s", d.cancel(), forecast.PlainNumber(l.Max), l.What))
+	d.anew(fmt.Sprintf("at most %s %s", forecast.PlainNumber(l.Max), l.What))
 }
 
 // waits is a job that waits for a time, a reservation or other jobs.
@@ -271,7 +280,7 @@ func (d *diagnosing) fits(w *forecast.Job) {
 		d.because(Request, "partition %s has not %s with %s", partition, need, strings.Join(lacks, " or "))
 	}
 	d.prove("%s", or(strings.TrimSpace(d.largest(partition)), "the partition has no nodes"))
-	d.advise("cancel it (" + d.cancel() + "), and submit it with less, or elsewhere (fairshare where)")
+	d.anew("less, or elsewhere (fairshare where)")
 }
 
 // largest is what the nodes of a partition have at most.
@@ -362,7 +371,7 @@ func (d *diagnosing) each(code string) {
 			if has := d.job.TRES[name]; has < q.MinTRESPerJob[name] {
 				d.because(Request, "QoS %s demands at least %s %s of each job, and it requests %s",
 					q.Name, forecast.PlainNumber(q.MinTRESPerJob[name]), forecast.PlainTRES(name), forecast.PlainNumber(has))
-				d.advise("cancel it (" + d.cancel() + "), and submit it with more, or with another QoS (fairshare where)")
+				d.anew("more, or with another QoS (fairshare where)")
 			}
 		}
 	}

@@ -57,6 +57,41 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A job on whole nodes takes of a limit what the smallest of those that can hold it has, whatever it requests; what is known
+// only by Slurm's reason is believed.
+func TestLimitsOfWholeNodes(t *testing.T) {
+	records := Records{
+		Now: time.Unix(now, 0), Usages: &slurm.Usages{},
+		Config:     slurm.Config{"ClusterName": "c", "AccountingStorageEnforce": "limits", "SLURM_VERSION": "22.05.8"},
+		Partitions: []slurm.Partition{{Name: "p", State: "UP", MaxTime: slurm.Unlimited}},
+		Nodes:      []slurm.Node{{Name: "n1", Partitions: "p", CPUs: 16, MemMB: 64000, GPUs: 4, GRES: "gpu:a100:4", State: "IDLE"}},
+		Details:    []slurm.JobDetail{{ID: 7, WholeNodes: true}},
+		QOS: []slurm.QOS{
+			{Name: "kind", MaxTRESPerJob: slurm.TRES{"gres/gpu:a100": 3}}, {Name: "cpu", MaxTRESPerJob: slurm.TRES{"cpu": 15}},
+			{Name: "enough", MaxTRESPerJob: slurm.TRES{"cpu": 16, "gres/gpu": 4}},
+		},
+	}
+	const never = ": it will never start like this"
+	for _, c := range []struct{ qos, reason, want string }{
+		{"kind", "Priority", "QoS kind, each job: 3 a100 GPUs allowed, the job requests 4" + never},
+		{"cpu", "QOSMaxCpuPerJobLimit", "QoS cpu, each job: 15 CPUs allowed, the job requests 16" + never},
+		{"enough", "Priority", ""}, {"enough", "QOSMaxMemoryPerJob", "held"}, {"enough", "QOSMaxGRESPerNode", "held"},
+	} {
+		records.Jobs = []slurm.Job{{
+			ID: 7, ArrayID: 7, Label: "7", User: "alice", QOS: c.qos, Partition: "p", State: "PENDING", Priority: 5, Nodes: 1,
+			TRES: slurm.TRES{"cpu": 1, "gres/gpu": 1}, Limit: time.Hour, Reason: c.reason,
+		}}
+		p := NewPlan(NewWorld(records), true)
+		got := p.Explain(0)
+		if p.Results[0].Verdict == Held {
+			got = "held"
+		}
+		if got != c.want {
+			t.Errorf("%s, %s: %q, want %q", c.qos, c.reason, got, c.want)
+		}
+	}
+}
+
 // A job may be bound by limits that no job has met before: in a plan that is there already,
 // in a copy of the world, and in a replay.
 func TestLimitsThatAreMetLater(t *testing.T) {

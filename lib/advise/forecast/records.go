@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -39,6 +40,7 @@ type builder struct {
 	now         int64
 	details     map[uint64]*slurm.JobDetail
 	partitionOf map[string]*slurm.Partition
+	model       admission.Cluster
 	memory      bool
 	users       map[string]uint32 // numbers of users
 	limits      limitIndex
@@ -63,6 +65,7 @@ func NewWorld(r Records) *World {
 			b.users[j.User] = d.UserID
 		}
 	}
+	b.model = admission.Cluster{Partitions: r.Partitions, Nodes: r.Nodes, Config: r.Config, Known: admission.Known{Config: true}}
 	b.nodes()
 	b.partitions()
 	b.reservations()
@@ -84,25 +87,17 @@ func NewWorld(r Records) *World {
 }
 
 func schedulerOf(c slurm.Config) Scheduler {
-	number := func(name string, otherwise int) int {
-		if v, ok := c.SchedulerParameter(name); ok {
-			if n, err := strconv.ParseUint(v, 10, 31); err == nil {
-				return int(n)
-			}
-		}
-		return otherwise
-	}
 	has := func(name string) bool { _, ok := c.SchedulerParameter(name); return ok }
 	s := Scheduler{
 		Backfill:   c.Get("SchedulerType") != "sched/builtin",
 		Resolution: int64(c.BackfillResolution().Seconds()), Window: int64(c.BackfillWindow().Seconds()),
-		Interval: int64(number("bf_interval", 30)), MaxStart: number("bf_max_job_start", 0),
-		MaxTest: number("bf_max_job_test", 500), MaxUser: number("bf_max_job_user", 0), MaxPartition: number("bf_max_job_part", 0),
-		MaxAssoc: number("bf_max_job_assoc", 0), MaxUserInPartition: number("bf_max_job_user_part", 0),
-		ArrayTasks: number("bf_max_job_array_resv", 20), ReserveInPartition: number("bf_job_part_count_reserve", 0),
-		MinPriority:    float64(number("bf_min_prio_reserve", 0)),
+		Interval: int64(c.SchedulerNumber("bf_interval", 30)), MaxStart: c.SchedulerNumber("bf_max_job_start", 0),
+		MaxTest: c.SchedulerNumber("bf_max_job_test", 500), MaxUser: c.SchedulerNumber("bf_max_job_user", 0), MaxPartition: c.SchedulerNumber("bf_max_job_part", 0),
+		MaxAssoc: c.SchedulerNumber("bf_max_job_assoc", 0), MaxUserInPartition: c.SchedulerNumber("bf_max_job_user_part", 0),
+		ArrayTasks: c.SchedulerNumber("bf_max_job_array_resv", 20), ReserveInPartition: c.SchedulerNumber("bf_job_part_count_reserve", 0),
+		MinPriority:    float64(c.SchedulerNumber("bf_min_prio_reserve", 0)),
 		OneReservation: has("bf_one_resv_per_job"), LimitStop: has("assoc_limit_stop"),
-		QueueDepth: number("default_queue_depth", 100), AgeWeight: c.Weight("Age"), MaxAge: int64(c.Duration("PriorityMaxAge").Seconds()),
+		QueueDepth: c.SchedulerNumber("default_queue_depth", 100), AgeWeight: c.Weight("Age"), MaxAge: int64(c.Duration("PriorityMaxAge").Seconds()),
 		WholeNodes:    c.Get("SelectType") == "select/linear",
 		PreemptByTier: c.Get("PreemptType") == "preempt/partition_prio", PreemptByQOS: c.Get("PreemptType") == "preempt/qos",
 	}
@@ -333,9 +328,19 @@ func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 		}
 	}
 	row.Het = j.HetID
+	if p := b.partitionOf[j.Partition]; p != nil {
+		least := b.model.Least(p, admission.Job{
+			CPUsPerTask: int64(row.Need.CPUs), MemMB: int64(row.Need.MemMB), GPUs: int64(row.Need.GPUs),
+			Exclusive: row.Whole || b.w.Scheduler.WholeNodes,
+		})
+		row.Gets(least)
+	}
 	row.Limits = b.asks(row)
 	if kind, ok := slurm.LimitOfReason(code); ok {
 		modelled := b.enforced && kind.Bound != "Min" && kind.Resource != "billing" && kind.Resource != "energy" && kind.Resource != "bb"
+		if kind.Per == "Job" || kind.Per == "Node" { // Slurm also counts what is known of the nodes that it chose
+			modelled = modelled && slices.ContainsFunc(row.Limits, func(a Ask) bool { return a.Amount > b.w.Limits[a.Limit].Max })
+		}
 		if row.AtLimit = !modelled; modelled {
 			return // the plan finds out whether it is for ever
 		}

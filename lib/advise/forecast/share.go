@@ -1,8 +1,8 @@
 package forecast
 
 import (
+	"cmp"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/priority"
@@ -39,10 +39,7 @@ func ShareAlgorithm(c slurm.Config) priority.Algorithm {
 	if c.FairTree() {
 		return priority.FairTree
 	}
-	damp, err := strconv.ParseFloat(c.Get("FairShareDampeningFactor"), 64)
-	if err != nil || !(damp > 0) {
-		damp = 1
-	}
+	damp := cmp.Or(c.Number("FairShareDampeningFactor"), 1)
 	return func(root *priority.Node) { priority.Classic(root, damp) }
 }
 

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // World is what is known of a cluster at one time.
@@ -146,6 +148,20 @@ type Job struct {
 	floor   float64 // its priority does not fall below that
 	// Approximate: the job requests something that this model does not know exactly.
 	Approximate string
+}
+
+// Gets makes the job need at least what each node gives it, because it gets whole nodes.
+func (j *Job) Gets(least slurm.TRES) {
+	for name, n := range least {
+		if kind, ok := strings.CutPrefix(name, "gres/gpu:"); ok && j.GPUType == "" && n > 0 && n == least["gres/gpu"] {
+			j.GPUType = kind
+		}
+	}
+	gpus := least["gres/gpu"]
+	if j.GPUType != "" {
+		gpus = least["gres/gpu:"+j.GPUType]
+	}
+	j.Need = Resources{CPUs: max(j.Need.CPUs, least["cpu"]), MemMB: max(j.Need.MemMB, least["mem"]), GPUs: max(j.Need.GPUs, gpus)}
 }
 
 // Limit is an upper bound for what jobs have together.

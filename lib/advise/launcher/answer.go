@@ -29,12 +29,12 @@ type Answer struct {
 }
 
 // Forms are other ways to write the same job, which plugins of a site may demand: with the type of the GPUs, the
-// number of tasks, the account, and all of these.
-func (a *Answer) Forms() []sbatch.Options {
+// number of tasks, the account, and all of these. What is given besides stays.
+func (a *Answer) Forms(given sbatch.Options) []sbatch.Options {
 	var forms []sbatch.Options
 	all := slices.Clone(a.Options)
 	add := func(name, value string) {
-		if value == "" {
+		if value == "" || given.Has(name) {
 			return
 		}
 		form := slices.Clone(a.Options)
@@ -43,7 +43,7 @@ func (a *Answer) Forms() []sbatch.Options {
 		forms = append(forms, form)
 	}
 	add("gpus-per-node", a.typed)
-	if !a.Options.Has("ntasks-per-node") {
+	if !a.Options.Has("ntasks-per-node") && !given.Has("ntasks") {
 		add("ntasks-per-node", "1")
 	}
 	if !a.Options.Has("account") {

@@ -41,10 +41,10 @@ type gresCount struct {
 
 // attempt identifies nodes for which the search for a way has the same result.
 type attempt struct {
-	partition  *partition
-	clause     string
-	qosDecides bool
-	gpus       string
+	partition *partition
+	clause    string
+	of        terms
+	gpus      string
 }
 
 var notSeparable = because("not_separable", "no option distinguishes its nodes from others of the partition that do not match")
@@ -52,24 +52,22 @@ var notSeparable = because("not_separable", "no option distinguishes its nodes f
 // build returns the best answer from the matching candidates, which are sorted best first, and
 // sets the verdict of those in it. Without an answer, each candidate has the reason.
 func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer {
-	unfits := map[[2]bool]*unfit{}
+	unfits := map[terms]*unfit{}
 	tried := map[attempt]bool{}
 	for _, first := range matching {
-		qosDecides := first.choice.maxDuration > 0
+		of := terms{first.choice.maxDuration > 0, first.class&classUnknown != 0, first.noTmp(a)}
 		// Nodes like these were tried before, and cannot be separated from others.
-		same := attempt{first.group.partition, first.group.clause, qosDecides, fmt.Sprint(first.group.gpus)}
+		same := attempt{first.group.partition, first.group.clause, of, fmt.Sprint(first.group.gpus)}
 		if l.Entry.UseFeatures && tried[same] {
 			first.reasons = append(first.reasons, notSeparable)
 			continue
 		}
 		tried[same] = true
-		unknown := first.class&classUnknown != 0
-		kind := [2]bool{qosDecides, unknown}
-		if unfits[kind] == nil {
-			unfits[kind] = newUnfit(l, a, qosDecides, unknown)
+		if unfits[of] == nil {
+			unfits[of] = newUnfit(l, a, of)
 		}
-		b := &builder{l: l, a: a, first: first, bad: unfits[kind], joined: l.joined, fit: sure}
-		if unknown {
+		b := &builder{l: l, a: a, first: first, bad: unfits[of], joined: l.joined, fit: sure}
+		if of.unknown {
 			b.fit = possible
 		}
 		began := false
@@ -350,6 +348,8 @@ func (b *builder) add(c *candidate) *Reason {
 		return &Reason{Code: "nodelist", format: "the node found is requested by name"}
 	case b.l.cores(g, b.a) != b.l.cores(b.first.group, b.a):
 		return &Reason{Code: "other_cores", format: "its memory would need another number of CPUs"}
+	case c.noTmp(b.a) && !b.first.noTmp(b.a):
+		return &Reason{Code: "other_disk", format: "its disk is known from a probe only, and Slurm refuses --tmp there"}
 	case b.way.typed && (!typed || !slices.Equal(types, b.types)):
 		return &Reason{Code: "other_type", format: "its GPUs would have to be requested by another type"}
 	case b.ambiguous(g):
@@ -444,6 +444,9 @@ func (b *builder) answer() *Answer {
 	o := &answer.Options
 	o.Set("clusters", b.l.Entry.Cluster)
 	b.l.common(o, b.a, b.l.cores(b.first.group, b.a), b.l.deadline(b.a))
+	if b.first.noTmp(b.a) {
+		o.Set("tmp", "")
+	}
 	o.Set("account", answer.Account)
 	o.Set("qos", answer.QOS)
 	o.Set("partition", strings.Join(answer.Partitions, ","))

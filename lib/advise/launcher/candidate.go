@@ -33,6 +33,11 @@ type admitted struct {
 	need               admission.Need
 }
 
+// noTmp reports whether the requested disk is there by a probe only, so that Slurm would refuse --tmp.
+func (c *candidate) noTmp(a *request.Alternative) bool {
+	return a.Disk > c.group.disk && c.group.found > 0
+}
+
 // Verdict is the result of the search for a candidate.
 type Verdict string
 

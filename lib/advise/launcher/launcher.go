@@ -88,7 +88,8 @@ type figures struct {
 	cores       int
 	memory      int64
 	memPerCPU   int64
-	disk        int64
+	disk        int64        // as configured in Slurm (TmpDisk)
+	found       int64        // the disk that a probe found where Slurm is not told: Slurm refuses --tmp there
 	gres        []slurm.GRES // as configured in Slurm
 	complete    bool         // from Slurm: a resource that is not listed does not exist
 	manyShared  bool         // a job can have shards of several GPUs

@@ -173,9 +173,11 @@ type Query struct {
 	// Length and Memory (bytes) apply to alternatives that request none; 0: none.
 	Length time.Duration
 	Memory int64
-	Tags   []string // only launchers that have one of these
-	File   string   // launchers.yaml; "": the first of World.Files
-	World  World
+	// Job, unless nil, returns the options of the whole job from those that were found.
+	Job   func(found sbatch.Options) sbatch.Options
+	Tags  []string // only launchers that have one of these
+	File  string   // launchers.yaml; "": the first of World.Files
+	World World
 }
 
 // search returns the search for the query, limited to Slurm launchers on this host.
@@ -250,5 +252,37 @@ func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 		}
 		return nil, s.Nothing(ctx, r)
 	}
-	return answer.Options, nil
+	return q.taken(ctx, s, r, answer)
+}
+
+func (q Query) job(found sbatch.Options) sbatch.Options {
+	if q.Job == nil {
+		return found
+	}
+	return q.Job(found)
+}
+
+// taken returns the options of an answer in the form in which Slurm takes the job, or those of the next best candidate. If
+// Slurm takes none, or has no room for it at this time, they are those of the answer: its submission says why.
+func (q Query) taken(ctx context.Context, s *Search, r request.Request, answer *Answer) (sbatch.Options, error) {
+	best := answer.Options
+	v := Verifier{
+		Given: q.job(nil),
+		Skips: func(a *Answer) bool { return !a.Launcher.Entry.QuerySlurm },
+		Ask: func(ctx context.Context, a *Answer, options sbatch.Options) error {
+			_, err := TestOnly(ctx, q.World.run(), "", a.Launcher.Entry.Path, q.job(options))
+			if slurm.AtLimit(err) {
+				return nil
+			}
+			return err
+		},
+	}
+	other, err := v.Verified(ctx, s, r, answer)
+	switch {
+	case err == nil:
+		return other.Options, nil
+	case ctx.Err() != nil:
+		return nil, err
+	}
+	return best, nil
 }

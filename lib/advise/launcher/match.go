@@ -72,9 +72,12 @@ func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
 		no("memory", "%s of memory requested, %s available", byteSize(a.Memory), byteSize(g.memory))
 	}
 	switch {
-	case g.disk > 0 && a.Disk > g.disk:
+	case a.Disk <= max(g.disk, g.found):
+	case g.disk > 0:
 		no("disk", "%s of local disk requested, %s available", byteSize(a.Disk), byteSize(g.disk))
-	case g.disk == 0 && a.Disk > 0 && g.complete:
+	case g.found > 0:
+		no("disk", "%s of local disk requested, a probe found %s", byteSize(a.Disk), byteSize(g.found))
+	case g.complete:
 		no("disk", "%s of local disk requested, its size is not configured (TmpDisk)", byteSize(a.Disk))
 	}
 	for _, x := range a.GRES {

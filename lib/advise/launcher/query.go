@@ -169,7 +169,7 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Part, featur
 	set(&c.CPU.Cores, from.CPUs)
 	set(&c.CPU.Memory, from.Memory)
 	fig := l.figures(c, features)
-	fig.disk, fig.complete = from.Disk, true
+	fig.disk, fig.found, fig.complete = from.Disk, from.Found, true
 	gres, err := slurm.ParseGRES(from.GRES)
 	if err != nil {
 		fig.complete = false

@@ -9,6 +9,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/advise/probe"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -51,6 +52,52 @@ func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.
 // node returns a line of scontrol show nodes.
 func node(name, partitions, rest string) string {
 	return fmt.Sprintf("NodeName=%s CPUTot=16 RealMemory=64000 %s Partitions=%s\n", name, rest, partitions)
+}
+
+func TestDiskByProbe(t *testing.T) {
+	const (
+		gpus  = "Gres=gpu:a100:4 State=IDLE"
+		known = "Gres=gpu:a100:4 TmpDisk=500000 State=IDLE"
+		small = "Gres=gpu:a100:4 TmpDisk=50000 State=IDLE"
+		old   = "Gres=gpu:t4:4 State=IDLE"
+		found = 400 << 30
+	)
+	facts := func(disks map[string]int64) map[string]probe.Facts {
+		all := map[string]probe.Facts{}
+		for node, n := range disks {
+			all[node] = probe.Facts{Node: node, Disk: n, Devices: []probe.Device{{Vendor: gpu.NVIDIA, Name: "A100", Memory: 80 << 30}}}
+		}
+		return all
+	}
+	for _, c := range []struct {
+		name, nodes, spec string
+		disks             map[string]int64
+		want              string
+	}{
+		{"not known", node("a", "p", gpus), "disk=100G", nil, "none"},
+		{"found", node("a", "p", gpus), "disk=100G", map[string]int64{"a": found}, "--nodes=1 --partition=p"},
+		{"found to be small", node("a", "p", gpus), "disk=800G", map[string]int64{"a": found}, "none"},
+		{"the least of what was found", node("a", "p", gpus) + node("b", "p", gpus), "disk=100G", map[string]int64{"a": found, "b": 10 << 30}, "none"},
+		{"one that Slurm knows to be small", node("a", "p", gpus) + node("b", "p", small), "disk=100G", map[string]int64{"a": found}, "--nodes=1 --partition=p --exclude=b"},
+		{"one that Slurm knows to suffice", node("a", "p", gpus) + node("b", "p", known), "disk=100G", map[string]int64{"a": found}, "--nodes=1 --partition=p"},
+		{"Slurm's own figure first", node("a", "p", known), "disk=100G", map[string]int64{"a": 10 << 30}, "--nodes=1 --partition=p --tmp=95368M"},
+		{"Slurm keeps jobs off what it does not know", node("a", "p", known) + node("b", "p", old), "disk=100G", nil, "--nodes=1 --partition=p --tmp=95368M"},
+	} {
+		ask := saying(t, c.nodes, "PartitionName=p State=UP", "", "")
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: func(ctx context.Context, l *Launcher) (*cluster.Snapshot, error) {
+			snapshot, err := ask(ctx, l)
+			snapshot.Facts = facts(c.disks)
+			return snapshot, err
+		}}
+		a, err := s.Find(context.Background(), parse(t, c.spec))
+		got := "none"
+		if a != nil {
+			got = a.Options.String()
+		}
+		if err != nil || got != c.want {
+			t.Errorf("%s: got %s, %v; want %s", c.name, got, err, c.want)
+		}
+	}
 }
 
 func TestWhatSlurmSays(t *testing.T) {

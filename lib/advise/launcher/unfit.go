@@ -15,19 +15,25 @@ type unfit struct {
 	byFeature   map[string][]*group
 }
 
-// newUnfit finds these groups. If the QoS limits the duration, the limits of nodes are ignored.
-// If unknown is set, groups with unknown GPUs count as matching.
-func newUnfit(l *Launcher, a *request.Alternative, qosDecides, unknown bool) *unfit {
+// terms are what the first candidate of an answer decides of the others.
+type terms struct {
+	qosDecides bool // the QoS limits the duration: the limits of nodes are ignored
+	unknown    bool // groups with unknown GPUs count as matching
+	noTmp      bool // the disk is known from a probe only: without --tmp, Slurm keeps no job off small ones
+}
+
+// newUnfit finds these groups.
+func newUnfit(l *Launcher, a *request.Alternative, of terms) *unfit {
 	u := &unfit{map[*group]bool{}, map[*partition][]*group{}, map[string][]*group{}}
 	wanted := a.GPUCount()
 	for _, p := range l.partitions {
 		for _, g := range p.groups {
-			if slurmRefuses(l, g, a, wanted) {
+			if slurmRefuses(l, g, a, wanted, of.noTmp) {
 				continue
 			}
-			late := !qosDecides && g.maxDuration > 0 && a.Duration > g.maxDuration
+			late := !of.qosDecides && g.maxDuration > 0 && a.Duration > g.maxDuration
 			is := matchNode(&g.figures, a, unreported)
-			matches := !late && (is == gpu.Yes || unknown && is == gpu.Unknown) && g.allowed(a.Where)
+			matches := !late && (is == gpu.Yes || of.unknown && is == gpu.Unknown) && g.allowed(a.Where)
 			if matches && len(g.gpus) < 2 {
 				continue
 			}
@@ -43,7 +49,7 @@ func newUnfit(l *Launcher, a *request.Alternative, qosDecides, unknown bool) *un
 
 // slurmRefuses reports whether the nodes have too little for the requested GPUs, CPUs, memory,
 // disk and GRES, so that Slurm keeps the job off them.
-func slurmRefuses(l *Launcher, g *group, a *request.Alternative, wanted int) bool {
+func slurmRefuses(l *Launcher, g *group, a *request.Alternative, wanted int, noTmp bool) bool {
 	if wanted > 0 {
 		there := 0
 		for i := range g.gpus {
@@ -53,7 +59,7 @@ func slurmRefuses(l *Launcher, g *group, a *request.Alternative, wanted int) boo
 			return true
 		}
 	}
-	if g.disk > 0 && a.Disk > g.disk {
+	if !noTmp && (g.disk > 0 || g.complete) && a.Disk > g.disk {
 		return true
 	}
 	for _, x := range a.GRES {

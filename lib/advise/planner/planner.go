@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
@@ -188,11 +187,7 @@ func (n *Planner) MemoryPerCPU(p *slurm.Partition) float64 {
 	if p.MaxMemPerCPU.Set {
 		return float64(p.MaxMemPerCPU.Max)
 	}
-	most, err := strconv.ParseUint(n.Config.Get("MaxMemPerCPU"), 10, 32)
-	if err != nil {
-		return 0
-	}
-	return float64(most)
+	return n.Config.Number("MaxMemPerCPU")
 }
 
 // PreemptMode is what happens to a job of the partition that is preempted.
@@ -240,7 +235,7 @@ func (n *Planner) Threads(nodes []string) float64 {
 
 // Model is what is known of who may use what.
 func (n *Planner) Model(name string, memberships []slurm.Association) *admission.Cluster {
-	m := &admission.Cluster{Partitions: n.Partitions, Associations: memberships, Config: n.Config, User: name}
+	m := &admission.Cluster{Partitions: n.Partitions, Nodes: n.Nodes, Associations: memberships, Config: n.Config, User: name}
 	m.Known.Config, m.Known.Accounting = true, true
 	m.Host, _ = os.Hostname()
 	if u, err := user.Current(); err == nil {

@@ -75,7 +75,7 @@ func Options(args []string) (sbatch.Options, error) {
 func (n *Planner) JobFor(
 	ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string,
 ) (forecast.Job, error) {
-	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
+	model := admission.Cluster{Partitions: n.Partitions, Nodes: n.Nodes, Config: n.Config, User: user}
 	model.Known.Config = true
 	asked := admission.Narrowest(options, int64(len(n.Nodes)), func(j admission.Job) bool { return n.have(p, model.Need(p, j), j.Nodes) })
 	if !n.have(p, model.Need(p, asked), asked.Nodes) {
@@ -94,13 +94,14 @@ func (n *Planner) JobFor(
 		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
 		Features: options.Value("constraint"), Licenses: asked.Licenses, Tasks: 1,
 	}
-	if !n.MemoryCounts() {
-		job.Need.MemMB = 0
-	}
 	job.Required, _ = hostlist.Expand(options.Value("nodelist"))
 	job.Excluded, _ = hostlist.Expand(options.Value("exclude"))
 	for kind := range asked.GPUTypes {
 		job.GPUType = kind
+	}
+	job.Gets(model.Least(p, asked))
+	if !n.MemoryCounts() {
+		job.Need.MemMB = 0
 	}
 	limit := asked.Time
 	if limit == 0 {

@@ -116,13 +116,10 @@ func trusted(path string) error {
 	return writers(path, info)
 }
 
+// writers words for facts what place.Trusted refuses.
 func writers(path string, info fs.FileInfo) error {
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	if int(owner) != os.Getuid() && owner != 0 {
-		return fmt.Errorf("%s: not used: it belongs to another user", path)
-	}
-	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s: not used: other users can write to it", path)
+	if err := place.Trusted(path, info, os.Geteuid()); err != nil {
+		return fmt.Errorf("not used: %w", err)
 	}
 	return nil
 }

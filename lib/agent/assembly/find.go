@@ -11,15 +11,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	slurmrunner "github.com/ponos-tools/ponos/lib/agent/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Find converts a resource request into options of sbatch, with launchers.yaml or by querying Slurm.
-// What the request does not contain is as learned.
-func Find(ctx context.Context, spec string, learned usage.Learned) (sbatch.Options, error) {
-	return launcher.FindOptions(ctx, launcher.Query{Spec: spec, Length: learned.Time, Memory: learned.MemMB << 20})
+// What the request does not contain is as learned. Slurm is asked whether it takes the job with them.
+func Find(ctx context.Context, spec string, learned usage.Learned, job slurmrunner.Job) (sbatch.Options, error) {
+	return launcher.FindOptions(ctx, launcher.Query{Spec: spec, Length: learned.Time, Memory: learned.MemMB << 20, Job: job})
 }
 
 // CheckRequests reports the invalid resource requests of a configuration.

@@ -211,6 +211,9 @@ func rememberSpool(store *agent.Store, s *spool.Spool) error {
 
 // View returns what the agent of a configuration knows, whether it runs or not.
 func View(c config.Config) (agent.View, error) {
+	if err := c.CheckWriters(); err != nil {
+		return agent.View{}, err
+	}
 	v, err := agent.ReadView(c.StateDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fault.Hint(fmt.Errorf("state directory %q: it does not exist or is not mounted", c.StateDir()), "ponos-setup creates it")

@@ -233,7 +233,10 @@ func Load(flag string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	f, err := os.Open(path)
+	f, err := place.Open(path, os.O_RDONLY, 0)
+	if fault.Is(err, fault.Usage) {
+		return Config{}, fault.Errorf(fault.Usage, "configuration: %w", err)
+	}
 	if err != nil {
 		hint := `create one with "ponos-setup --init DIR"`
 		if errors.Is(err, fs.ErrPermission) {
@@ -253,7 +256,14 @@ func Load(flag string) (Config, error) {
 	}
 	c.warn(path, f.Stat, c.Seed != "" || c.Sentry.DSN != "" || c.Vast.APIKey != "" || c.Vast.ImageLogin != "" || len(c.Vast.ExtraEnv) > 0)
 	if key := c.Vast.APIKeyFile; key != "" {
-		c.warn(key, func() (fs.FileInfo, error) { return os.Stat(key) }, true)
+		f, err := place.Open(key, os.O_RDONLY, 0)
+		if fault.Is(err, fault.Usage) {
+			return Config{}, fault.Errorf(fault.Usage, "%s: vast_api.api_key_file: %w", c.Where("vast_api.api_key_file"), err)
+		}
+		if err == nil { // else it is told where the key is needed
+			c.warn(key, f.Stat, true)
+			f.Close()
+		}
 	}
 	return c, nil
 }
@@ -282,10 +292,28 @@ func (c *Config) SpoolDir() string {
 	return ""
 }
 
+// CheckWriters returns an error of kind fault.Usage if the data directory or the state directory belongs to another user, or others can
+// write to one of them.
+func (c *Config) CheckWriters() error {
+	for _, dir := range []string{c.DataDir, c.StateDir()} {
+		owner := os.Geteuid()
+		if info, err := os.Stat(dir); err == nil && !place.Mine(info) {
+			owner = place.NewFiles(dir)
+		}
+		if err := place.Dir(dir, owner); fault.Is(err, fault.Usage) {
+			return fault.Errorf(fault.Usage, "data_dir: %w", err)
+		}
+	}
+	return nil
+}
+
 const ownDataDir = "run the tool as the user of the agent, or set another data_dir in "
 
-// CheckDataDir reports whether tools can use the data directory; it creates nothing.
+// CheckDataDir reports whether tools can use the data directory, and nobody else can; it creates nothing.
 func (c *Config) CheckDataDir() error {
+	if err := c.CheckWriters(); err != nil {
+		return err
+	}
 	for dir := c.DataDir; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		switch {

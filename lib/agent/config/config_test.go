@@ -220,3 +220,42 @@ func TestReadOnlyDataDir(t *testing.T) {
 		t.Errorf("%v; hint %q", err, fault.HintOf(err))
 	}
 }
+
+// A configuration, a key and a data_dir that others can write are refused, with the command that mends it.
+func TestOthersWrite(t *testing.T) {
+	dir := t.TempDir()
+	path, key, data := filepath.Join(dir, "ponos.yaml"), filepath.Join(dir, "key"), filepath.Join(dir, "data")
+	text := "queue: spool:" + dir + "/spool\ndata_dir: " + data + "\nvast_api: {api_key_file: " + key + "}\n"
+	err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.WriteFile(key, []byte("k\n"), 0o600), os.MkdirAll(data+"/state/tasks", 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func() error {
+		c, err := Load(path)
+		if err == nil {
+			_, err = c.Vast.Key()
+		}
+		return errors.Join(err, c.CheckDataDir())
+	}
+	if err := load(); err != nil {
+		t.Fatal(err)
+	}
+	for _, open := range []string{path, key, data, data + "/state", data + "/state/tasks"} {
+		info, err := os.Stat(open)
+		if err == nil {
+			err = os.Chmod(open, 0o777)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := load(); fault.KindOf(err) != fault.Usage || fault.HintOf(err) != "chmod go-w "+open {
+			t.Errorf("%s: %v; hint %q", open, err, fault.HintOf(err))
+		}
+		if err := os.Chmod(open, info.Mode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := load(); err != nil {
+		t.Error(err)
+	}
+}

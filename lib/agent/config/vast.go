@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ponos-tools/ponos/lib/base/place"
 )
 
 // Vast configures how tasks run on rented machines. Amounts are in dollars, sizes in GB.
@@ -240,7 +243,12 @@ func (v Vast) Key() (string, error) {
 	if v.APIKeyFile == "" {
 		return v.APIKey, nil
 	}
-	b, err := os.ReadFile(v.APIKeyFile)
+	f, err := place.Open(v.APIKeyFile, os.O_RDONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
 	key := strings.TrimSpace(string(b))
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", fmt.Errorf("%s: it must hold the key alone, on one line", v.APIKeyFile)

@@ -3,9 +3,11 @@
 package guard
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,17 +16,20 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/place"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 )
 
 // Guard is held by the only agent of a configuration. A zero Guard holds nothing.
 type Guard struct {
 	path, self, host string
-	lock             *lock.Lock
+	file             *os.File // locked
 }
 
 // process identifies a process: its id alone may have been reused, or be from another host.
@@ -70,20 +75,87 @@ func Hold(path, state, host string, every time.Duration) (*Guard, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fault.Errorf(fault.Usage, "pid_file: %w", err)
 	}
-	l, err := lock.Try(path)
-	if errors.Is(err, lock.ErrHeld) {
-		return nil, busy(path, readPID(path))
+	f, pid, err := open(path, os.O_CREATE)
+	if err != nil {
+		return nil, err
 	}
+	err = locked(f, path, pid)
 	if err == nil {
-		if err = l.File().Truncate(0); err == nil {
-			_, err = l.File().WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+		if err = f.Truncate(0); err == nil {
+			_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 		}
+		err = prefixed(err)
 	}
 	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "pid_file: %w", err)
+		f.Close()
+		return nil, err
 	}
-	g := &Guard{path, filepath.Join(state, File), host, l}
+	g := &Guard{path, filepath.Join(state, File), host, f}
 	return g, g.Alive(every)
+}
+
+// open opens the PID file, if it is ours and holds the id of a process or nothing. Another file in its place, a link among them, is
+// never written to: it may be what somebody else wants to see emptied.
+func open(path string, create int) (f *os.File, pid int, err error) {
+	f, err = place.Open(path, os.O_RDWR|unix.O_NOFOLLOW|create, 0o600)
+	if errors.Is(err, unix.ELOOP) {
+		err = fault.Hint(fmt.Errorf("%q is a link", path), "rm "+shell.Quote(path))
+	}
+	if err != nil {
+		return nil, 0, prefixed(err)
+	}
+	if pid, err = idIn(f); err != nil {
+		f.Close()
+		err = fault.Hint(fmt.Errorf("%q does not hold the id of a process", path),
+			"set another pid_file; if an agent wrote this one, rm "+shell.Quote(path))
+		return nil, 0, prefixed(err)
+	}
+	return f, pid, nil
+}
+
+// idIn reads a PID file; 0: it is empty.
+func idIn(f *os.File) (int, error) {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0, errors.Join(err, fs.ErrInvalid)
+	}
+	const longest = 20
+	text, err := io.ReadAll(io.LimitReader(f, longest+1))
+	if err != nil || len(text) == 0 {
+		return 0, err
+	}
+	pid, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 31)
+	return int(pid), err
+}
+
+func prefixed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.Errorf(fault.Usage, "pid_file: %w", err)
+}
+
+// Held returns an error of kind fault.Busy if an agent of this host has locked the PID file, and one of kind fault.Usage if it is no
+// file that an agent can lock.
+func Held(path string) error {
+	f, pid, err := open(path, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return locked(f, path, pid)
+}
+
+// locked locks the PID file of an agent whose id is pid.
+func locked(f *os.File, path string, pid int) error {
+	err := lock.File(f, false)
+	if errors.Is(err, lock.ErrHeld) {
+		return busy(path, pid)
+	}
+	return prefixed(err)
 }
 
 // Check returns an error of kind fault.Busy if another agent is running: one that has locked the PID
@@ -93,12 +165,8 @@ func Hold(path, state, host string, every time.Duration) (*Guard, error) {
 // agent.
 func Check(path, state, host string) error {
 	self := filepath.Join(state, File)
-	held, err := lock.Held(path)
-	switch {
-	case held:
-		return busy(path, readPID(path))
-	case err != nil:
-		return fault.Errorf(fault.Usage, "pid_file: %w", err)
+	if err := Held(path); err != nil {
+		return err
 	}
 	var other process
 	b, err := os.ReadFile(self)
@@ -123,7 +191,7 @@ func busy(path string, pid int) error {
 
 // Alive records that this agent is running and takes a turn every so often.
 func (g *Guard) Alive(every time.Duration) error {
-	if g.lock == nil {
+	if g.file == nil {
 		return nil
 	}
 	b, err := json.Marshal(thisProcess(g.host, every))
@@ -133,27 +201,14 @@ func (g *Guard) Alive(every time.Duration) error {
 	return renameio.WriteFile(g.self, append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Dir(g.self)))
 }
 
-// readPID reads a PID file, for messages; 0 if it has no id.
-func readPID(path string) int {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0
-	}
-	return pid
-}
-
 // Release releases the guard.
 func (g *Guard) Release() {
-	if g.lock == nil {
+	if g.file == nil {
 		return
 	}
 	if err := os.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		_ = g.lock.File().Truncate(0) // an empty file names no process
+		_ = g.file.Truncate(0) // an empty file names no process
 	}
 	_ = os.Remove(g.self) // if it stays, it names a process that is gone
-	_ = g.lock.Close()    // the kernel releases it when the process ends
+	_ = g.file.Close()    // the kernel releases it when the process ends
 }

@@ -2,11 +2,14 @@ package guard
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -77,5 +80,40 @@ func TestLeftBehind(t *testing.T) {
 	p := process{PID: 1, Host: "b", Job: "7", Seen: now}
 	if same := (process{Host: "a", Job: "7", Seen: now}); p.alive(same) {
 		t.Error("the start before a requeue counts as running")
+	}
+}
+
+// Nothing but a PID file is written to: what another user has put in its place is told, and stays as it is.
+func TestPlantedPIDFile(t *testing.T) {
+	dir := t.TempDir()
+	precious, pid := filepath.Join(dir, "precious"), filepath.Join(dir, "pid")
+	for what, plant := range map[string]func() error{
+		"a link":               func() error { return os.Symlink(precious, pid) },
+		"a link to nothing":    func() error { return os.Symlink(filepath.Join(dir, "new"), pid) },
+		"a second name":        func() error { return os.Link(precious, pid) },
+		"a pipe":               func() error { return unix.Mkfifo(pid, 0o600) },
+		"a directory":          func() error { return os.Mkdir(pid, 0o700) },
+		"open to others":       func() error { return errors.Join(os.WriteFile(pid, nil, 0o600), os.Chmod(pid, 0o666)) },
+		"with a negative id":   func() error { return os.WriteFile(pid, []byte("-1\n"), 0o600) },
+		"longer than an id is": func() error { return os.WriteFile(pid, []byte(strings.Repeat(" ", 4096)+"1"), 0o600) },
+	} {
+		if err := errors.Join(os.WriteFile(precious, []byte("text\n"), 0o600), plant()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Hold(pid, dir, "a", time.Minute); !fault.Is(err, fault.Usage) {
+			t.Errorf("%s: held: %v", what, err)
+		}
+		if err := Check(pid, dir, "a"); !fault.Is(err, fault.Usage) {
+			t.Errorf("%s: checked: %v", what, err)
+		}
+		if b, err := os.ReadFile(precious); err != nil || string(b) != "text\n" {
+			t.Errorf("%s: the file is %q now, %v", what, b, err)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, "new")); err == nil {
+			t.Errorf("%s: a file was made at the end of it", what)
+		}
+		if err := os.RemoveAll(pid); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

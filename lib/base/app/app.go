@@ -145,7 +145,7 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			help := t.commandPage(path, c)
 			c.OnUsageError = usageError
 			c.HideHelp = true
-			c.Before = func(c *cli.Context) error { return help.show(c) }
+			c.Before = func(c *cli.Context) error { return begin(c, help) }
 			c.Flags = help.all
 			if c.Action == nil {
 				c.Action = t.unknownCommand
@@ -175,9 +175,23 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			if c.Bool("version") {
 				return printed(c, t.Name+" "+version()+"\n")
 			}
-			return help.show(c)
+			return begin(c, help)
 		},
 	}
+}
+
+// begin is what comes before an action: help, and the checks of the flags that were given. From here on only the values of
+// flags count: to look for one that was not given, the library works out the names of all, which took most of a tool's start.
+func begin(c *cli.Context, help page) error {
+	err := help.show(c)
+	flags := c.Command.Flags
+	c.Command.Flags, c.App.Flags = nil, nil
+	for _, f := range flags {
+		if check, ok := f.(cli.ActionableFlag); ok && err == nil && c.IsSet(f.Names()[0]) {
+			err = check.RunAction(c)
+		}
+	}
+	return err
 }
 
 // counted returns an action that refuses more arguments than there are words in usage.

@@ -236,9 +236,12 @@ func Sibling(name string) ([]string, error) {
 	return []string{path}, err
 }
 
-// Self is how this program is run again as the tool that it is now.
+// Self is how this program is run again as the tool that it is now, by this process or one that it has started.
 func Self(tool string) ([]string, error) {
 	self, err := os.Executable()
+	if _, missing := os.Stat(self); errors.Is(missing, fs.ErrNotExist) { // removed since, as by an upgrade
+		self = fmt.Sprintf("/proc/%d/exe", os.Getpid())
+	}
 	if AllTools {
 		return []string{self, tool}, err
 	}

@@ -1,6 +1,6 @@
 // Package place has the directory for state of the user, and remembers the identities of directories
 // by their paths: of a spool, or of the data_dir of an agent. A tool that finds an empty or different directory at a known path has found a
-// mount point without its file system, and must not create a new one there.
+// mount point without its file system, and must not create a new one there. It also tells whether others could have written what is there.
 package place
 
 import (
@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/google/renameio/v2"
 	homedir "github.com/mitchellh/go-homedir"
@@ -40,7 +39,7 @@ func Unclaimed(path string) string {
 			name = fmt.Sprintf("%s.%d", path, i)
 		}
 		info, err := os.Lstat(name)
-		if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() {
+		if err != nil || Mine(info) {
 			return name
 		}
 	}

@@ -133,8 +133,11 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 		words := "the vastai program did not answer"
 		if errors.As(err, &exit) {
 			words = "the vastai program failed: " + lastLine(string(hide([]byte(exit.Stderr), o)))
-			if exit.Code == 2 {
+			switch exit.Code {
+			case 2:
 				return nil, failed(op, ErrInvalid, 0, words)
+			case tooOld:
+				return nil, err
 			}
 		}
 		return nil, failed(op, ErrUnknown, 0, words)
@@ -211,12 +214,23 @@ func (c *CLI) Search(ctx context.Context, s Search) (Found, error) {
 	return found, nil
 }
 
+// Oldest is the version from which on the vastai program sends the key in a header. Earlier ones put it into addresses,
+// which proxies and servers log: nothing is ordered with them; what was ordered can still be destroyed.
+var Oldest = [3]int{1, 5, 6}
+
+// tooOld is the exit status of launch where the program is older.
+const tooOld = 78
+
 // launch runs the vastai program with arguments from standard input. The variables of a task
 // may be secrets, and every user of the machine can read argument lists.
-const launch = `import json, sys
+var launch = fmt.Sprintf(`import json, re, sys
+from importlib.metadata import version
+if [int(n) for n in re.findall("[0-9]+", version("vastai"))[:3]] < [%d, %d, %d]:
+    print(version("vastai"), file=sys.stderr)
+    sys.exit(%d)
 sys.argv = json.load(sys.stdin)
 from vastai.cli.main import main
-main()`
+main()`, Oldest[0], Oldest[1], Oldest[2], tooOld)
 
 // Create orders an instance, once.
 func (c *CLI) Create(ctx context.Context, offer int64, o Order) (Created, error) {
@@ -248,6 +262,13 @@ func (c *CLI) Create(ctx context.Context, offer int64, o Order) (Created, error)
 	raw, err := c.run(ctx, orderOp, command.Cmd{
 		Name: python, Args: []string{"-c", launch}, Stdin: bytes.NewReader(stdin), Dir: "/", Timeout: orderTime,
 	}, o)
+	var exit *command.ExitError
+	if errors.As(err, &exit) && exit.Code == tooOld {
+		return Created{}, fault.Hint(
+			fault.Errorf(fault.Unavailable, "the vastai program is version %s, which shows the key in addresses: nothing is ordered",
+				strings.TrimSpace(exit.Stderr)),
+			fmt.Sprintf("update it to version %d.%d.%d or later, or set vast_api.via: api", Oldest[0], Oldest[1], Oldest[2]))
+	}
 	if err != nil {
 		return Created{}, err
 	}
@@ -346,7 +367,7 @@ func readEnvFlag(s string) map[string]string {
 // option for all pages turns unexpected answers into an empty list.
 func (c *CLI) List(ctx context.Context, label string) (Listing, error) {
 	return collect(c.now(), label, func(after string) ([]byte, error) {
-		// The older name, which all versions from 1.0.13 accept.
+		// The older name, which all versions accept.
 		args := []string{"show", "instances-v1", "--limit", "25"}
 		if label != "" {
 			args = append(args, "--label", label)

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 )
 
 // Listen opens the socket of a pilot at a node, in a directory that only the user can enter.
@@ -33,10 +34,7 @@ func removeDead() {
 	names, _ := filepath.Glob(filepath.Join(os.TempDir(), "jobpool-*", "pilot.sock"))
 	for _, name := range names {
 		st, err := os.Lstat(filepath.Dir(name))
-		if err != nil || !st.IsDir() || clock.Since(clock.Modified(st)) < time.Minute { // another one may be about to listen
-			continue
-		}
-		if owner, ok := st.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
+		if err != nil || !st.IsDir() || !place.Mine(st) || clock.Since(clock.Modified(st)) < time.Minute { // another one may be about to listen
 			continue
 		}
 		c, err := net.Dial("unix", name)

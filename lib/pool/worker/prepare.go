@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +59,7 @@ func hold(path string, create int, shared bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, e := f.Stat(); e != nil || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+	if st, e := f.Stat(); e != nil || !place.Mine(st) {
 		f.Close()
 		return nil, fmt.Errorf("%s: it belongs to another user", path)
 	}

@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/executor/proc"
 )
 
@@ -28,11 +28,7 @@ func makeTemp() (string, error) {
 		if at, alive := proc.Started(pid); alive && at == start {
 			continue
 		}
-		st, err := os.Lstat(dir)
-		if err != nil || !st.IsDir() {
-			continue
-		}
-		if owner, ok := st.Sys().(*syscall.Stat_t); ok && int(owner.Uid) == os.Geteuid() {
+		if st, err := os.Lstat(dir); err == nil && st.IsDir() && place.Mine(st) {
 			os.RemoveAll(dir)
 		}
 	}

@@ -86,8 +86,16 @@ fairshare history --since 30d    what I used, by day`,
 					}, fieldNames()...),
 					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
 					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
+					&cli.BoolFlag{Name: "past", Usage: "what jobs waited for that have started or ended, from accounting"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
+					if c.Bool("past") {
+						v, err := newPastView(a, c)
+						if err != nil {
+							return err
+						}
+						return display(c, v)
+					}
 					v, err := newQueueView(a, c)
 					if err != nil {
 						return err
@@ -161,6 +169,22 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
+				Name: "waits", Usage: "show how long jobs waited lately, by partition and size",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "since", Value: "7d", Usage: "jobs that started since `TIME`: a duration such as 7d, or a date"},
+					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "only these `USERS`"},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only these `ACCOUNTS`"},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					v, err := newWaitsView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+			{
 				Name: "limits", Usage: "list the limits that apply, and what is left of each", ArgsUsage: "[USER|ACCOUNT]",
 				Flags: commonFlags(),
 				Action: func(c *cli.Context) error {
@@ -210,7 +234,7 @@ fairshare history --since 30d    what I used, by day`,
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "when", "limits", "used", "history"})
+				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "when", "waits", "limits", "used", "history"})
 			}
 			v, err := newSharesView(a, c)
 			if err != nil {

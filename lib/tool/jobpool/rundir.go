@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -17,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	ours "github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/replace"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
@@ -121,7 +121,7 @@ func ownDir(dir string) error {
 		if err != nil || parent.Mode()&os.ModeSticky == 0 || parent.Mode()&0o002 == 0 {
 			continue
 		}
-		if owner := st.Sys().(*syscall.Stat_t).Uid; owner != 0 && int(owner) != os.Geteuid() {
+		if !ours.Mine(st) && ours.Owner(st) != 0 {
 			return fault.Hint(fault.Errorf(fault.Usage, "run directory: %q belongs to another user", dir), "choose another with --run")
 		}
 	}

@@ -1,7 +1,6 @@
 package lfind
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,14 +22,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
-// maxAsked limits how many submissions are tried for one request, and sideBySide
-// how many of them at once: each is work for Slurm's controller.
-const (
-	maxAsked   = 64
-	sideBySide = 4
-)
+// sideBySide limits how many submissions are tried at once: each is work for Slurm's controller.
+const sideBySide = 4
 
 // estimate is when a job would start.
 type estimate struct {
@@ -182,12 +178,12 @@ func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search,
 func (s *session) first(
 	c *cli.Context, f *file.File, search *launcher.Search, r request.Request,
 ) (answer *launcher.Answer, start *estimate, down bool, err error) {
-	answers, err := search.All(c.Context, r, maxAsked)
+	answers, err := search.All(c.Context, r, launcher.MaxCompared)
 	if err != nil || len(answers) == 0 {
 		return nil, nil, false, err
 	}
-	if len(answers) == maxAsked {
-		s.note(c, "note: only the first %d launchers, partitions and QoS that match are compared", maxAsked)
+	if len(answers) == launcher.MaxCompared {
+		s.note(c, "note: only the first %d launchers, partitions and QoS that match are compared", launcher.MaxCompared)
 	}
 	type outcome struct {
 		start *estimate
@@ -229,7 +225,13 @@ func (s *session) first(
 	ask := func(i int) {
 		o := &outcomes[i]
 		var start *estimate
-		start, o.err = testOnly(c.Context, launcher.Hostname(f, answers[i].Launcher.Entry.Connector), answers[i])
+		v := launcher.Verifier{Ask: func(ctx context.Context, a *launcher.Answer, options sbatch.Options) error {
+			start, o.err = s.testOnly(ctx, f, a, options)
+			return o.err
+		}}
+		if no := v.Accepts(c.Context, answers[i]); no != nil {
+			o.err = fault.Wrap(fault.Unavailable, no)
+		}
 		if o.asked = true; o.start == nil {
 			o.start = start
 		}
@@ -269,47 +271,6 @@ func (s *session) first(
 		ask(best)
 	}
 }
-
-// testOnly asks when a job with the options of an answer would start.
-func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, error) {
-	now := clock.Now()
-	args := append([]string{"--test-only"}, a.Options.Args()...)
-	client := slurm.Client{Run: launcher.Runner(host, command.System), Dir: a.Launcher.Entry.Path}
-	var stderr bytes.Buffer
-	_, err := client.Command(ctx, command.Cmd{
-		Name: "sbatch", Args: args, Stderr: &stderr,
-		Stdin: strings.NewReader("#!/bin/sh\n:\n"),
-	})
-	if err != nil {
-		var exit *command.ExitError
-		if errors.As(err, &exit) {
-			exit.Stderr = stderr.String()
-			if slurm.Unreachable(&slurm.Error{Command: "sbatch", Exit: exit}) {
-				return nil, err
-			}
-			words := strings.TrimSuffix(strings.TrimSpace(strings.ReplaceAll(stderr.String(), "\n", "; ")), ";")
-			err = fault.Wrap(fault.Unavailable, &refusal{a.Options.String(), words, slurm.TestRefusal(stderr.String())})
-		}
-		return nil, err
-	}
-	start, err := slurm.ParseStartEstimate(stderr.String())
-	if err != nil {
-		return nil, err
-	}
-	return &estimate{start.Start, now, start.Nodes, start.Partition, byTestOnly}, nil
-}
-
-// refusal is what sbatch --test-only says of a job that Slurm does not take.
-type refusal struct{ options, said, words string }
-
-// closed reports whether Slurm refuses a job as the partition takes none, which the search would have left out
-// had it known.
-func closed(err error) bool {
-	var r *refusal
-	return errors.As(err, &r) && strings.Contains(r.said, "Required partition not available")
-}
-
-func (r *refusal) Error() string { return "sbatch --test-only " + r.options + ": " + r.said }
 
 // program is the path of one of Slurm's commands for an answer.
 func program(a *launcher.Answer, name string) string {

@@ -18,10 +18,13 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/guard"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/progress"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -54,8 +57,7 @@ func (p program) needs() string {
 func programs(c config.Config) []program {
 	if c.Mode == "vast" { // tasks run from images
 		if c.Vast.Via == "cli" {
-			// Earlier versions do not accept a number for --retry, and every call fails.
-			return []program{{name: "vastai", least: [3]int{1, 0, 13}}}
+			return []program{{name: "vastai", least: vastai.Oldest}}
 		}
 		return nil
 	}
@@ -183,9 +185,39 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 func checkDirectories(c config.Config) []finding {
 	checks := []finding{checkPath("state directory", c.StateDir(), false, c.CheckDataDir())}
 	if dir := c.SpoolDir(); dir != "" {
-		checks = append(checks, checkPath("spool", dir, false, spool.CheckOwner(dir)))
+		checks = append(checks, checkPath("spool", dir, false, spool.Usable(dir)))
 	}
-	return append(checks, checkPath("pid_file", c.PIDFile, true, nil))
+	err := guard.Held(c.PIDFile)
+	if fault.Is(err, fault.Busy) { // told with the agent that runs
+		err = nil
+	}
+	checks = append(checks, checkPath("pid_file", c.PIDFile, true, err))
+	return append(checks, checkParents(c)...)
+}
+
+// checkParents warns of directories in which others could put another spool or data_dir in the place of the agent's. In the trees of
+// a project that is usual.
+func checkParents(c config.Config) []finding {
+	paths := []string{c.DataDir, c.Path}
+	if dir := c.SpoolDir(); dir != "" {
+		paths = append(paths, dir)
+	}
+	var open []string
+	for _, path := range paths {
+		for _, dir := range place.OpenParents(path) {
+			if !slices.Contains(open, dir) {
+				open = append(open, dir)
+			}
+		}
+	}
+	if open == nil {
+		return nil
+	}
+	return []finding{{
+		Name: "directories above", OK: true, Warning: true,
+		Detail: fmt.Sprintf("others can replace what is in %s", strings.Join(open, ", ")),
+		Hint:   "trust who may write there, or move the configuration, spool and data_dir below a directory of your own",
+	}}
 }
 
 // checkPath reports the file system of a path, and checks that the path, of a directory or a file, can be

@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 )
 
 // programsOf answers for programs.
@@ -38,7 +39,7 @@ func said(f finding) string {
 func TestPrograms(t *testing.T) {
 	missing, failed := &command.NotFoundError{Name: "x"}, errors.New("exit status 1")
 	python, git, bash := program{name: "python3", least: [3]int{3, 8}}, program{name: "git", least: [3]int{2, 20}, without: "a repository"}, program{name: "bash", least: [3]int{4, 4}}
-	sbatch, vastai := program{name: "sbatch", least: [3]int{20, 11}, slurm: true}, program{name: "vastai", least: [3]int{1, 0, 13}}
+	sbatch, market := program{name: "sbatch", least: [3]int{20, 11}, slurm: true}, program{name: "vastai", least: vastai.Oldest}
 	for _, tt := range []struct {
 		p    program
 		text string
@@ -65,8 +66,8 @@ func TestPrograms(t *testing.T) {
 		{sbatch, "slurm 20.02.7\n", nil, "", "sbatch FAILED: 20.02.7; at least version 20.11 is needed"},
 		{sbatch, "", failed, "", "sbatch FAILED: exit status 1; Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"},
 		{sbatch, "", failed, "/x/slurm.conf", `sbatch FAILED: exit status 1; Slurm's programs need a valid slurm.conf: SLURM_CONF is "/x/slurm.conf"`},
-		{vastai, "1.0.12\n", nil, "", "vastai FAILED: 1.0.12; at least version 1.0.13 is needed"},
-		{vastai, "1.0.13\n", nil, "", "vastai ok: 1.0.13"},
+		{market, "1.5.5\n", nil, "", "vastai FAILED: 1.5.5; at least version 1.5.6 is needed"},
+		{market, "1.5.6\n", nil, "", "vastai ok: 1.5.6"},
 	} {
 		t.Setenv("SLURM_CONF", tt.conf)
 		if got := said(tt.p.check(t.Context(), programsOf(func(command.Cmd) (string, error) { return tt.text, tt.err }))); got != tt.want {

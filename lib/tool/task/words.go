@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -48,10 +49,10 @@ func (s source) program() ([]string, error) {
 }
 
 var sources = map[string][]source{
-	"partitions": {{name: "sinfo", args: []string{"--noheader", "--format=%R"}, parse: strings.Fields}},
-	"accounts":   {{name: "sshare", args: []string{"--noheader", "--parsable2", "--format=Account"}, parse: strings.Fields}},
-	"users":      {{name: "sshare", args: []string{"--noheader", "--parsable2", "--all", "--format=User"}, parse: strings.Fields}},
-	"jobs":       {{name: "squeue", args: []string{"--noheader", "--me", "--format=%A"}, parse: strings.Fields}},
+	"partitions": {{name: "sinfo", args: []string{"--noheader", "--format=%R"}, parse: slurm.Lines}},
+	"accounts":   {{name: "sshare", args: []string{"--noheader", "--parsable2", "--format=Account"}, parse: slurm.Lines}},
+	"users":      {{name: "sshare", args: []string{"--noheader", "--parsable2", "--all", "--format=User"}, parse: slurm.Lines}},
+	"jobs":       {{name: "squeue", args: []string{"--noheader", "--me", "--format=%A"}, parse: slurm.Lines}},
 	"tasks": {
 		{own: func(beginning string) []string { return taskWords(summaries(), beginning) }},
 		{name: "squeue", args: []string{"--noheader", "--me", "--format=%k"}, parse: marked},

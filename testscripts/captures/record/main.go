@@ -58,6 +58,9 @@ var questions = map[string]question{
 	"sacct-consumed": func(ctx context.Context, c *slurm.Client, jobs []string) error {
 		return c.EachConsumed(ctx, jobs, lastDay(), func(*slurm.Consumed) error { return nil })
 	},
+	"sacct-waits": func(ctx context.Context, c *slurm.Client, jobs []string) error {
+		return c.EachWait(ctx, jobs, lastDay(), func(*slurm.Waited) error { return nil })
+	},
 	"sreport": func(ctx context.Context, c *slurm.Client, _ []string) error {
 		_, err := c.Report(ctx, lastDay(), "cpu")
 		return err

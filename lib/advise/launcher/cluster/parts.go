@@ -12,6 +12,9 @@ type Part struct {
 	Group
 	// Facts are what one of the nodes was found to have; nil: none of them was looked at.
 	Facts *probe.Facts
+	// Found is the least local disk that one of the nodes was found to have, in bytes, where Slurm is not told (TmpDisk);
+	// 0: not known.
+	Found int64
 	// Mixed: nodes of the group were found to have different GPUs.
 	Mixed bool
 }
@@ -42,6 +45,9 @@ func (s *Snapshot) Parts() []*Part {
 			}
 			if p := found[at]; f.Better(p.Facts) {
 				p.Facts = &f
+			}
+			if p := found[at]; g.Disk == 0 && f.Disk > 0 && (p.Found == 0 || f.Disk < p.Found) {
+				p.Found = f.Disk
 			}
 			hosts[at] = append(hosts[at], host)
 		}

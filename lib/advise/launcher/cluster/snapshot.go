@@ -35,17 +35,12 @@ type Snapshot struct {
 
 // Admission returns the model of Slurm's rules for this user's jobs.
 func (s *Snapshot) Admission() *admission.Cluster {
-	first, threads := map[string]int64{}, map[string]int64{}
+	var nodes []slurm.Node
 	for i := range s.Groups {
-		for name := range s.Groups[i].Partitions.All() {
-			threads[name] = max(threads[name], int64(s.Groups[i].Threads))
-			if first[name] == 0 {
-				first[name] = int64(s.Groups[i].CPUs)
-			}
-		}
+		nodes = append(nodes, s.Groups[i].node())
 	}
 	return &admission.Cluster{
-		FirstCPUs: first, Threads: threads, Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts,
+		Nodes: nodes, Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts,
 		Licenses: s.Licenses, Reservations: s.Reservations, Config: s.Config,
 		User: s.User, Groups: s.UserGroups, Host: s.Host, DefaultAccount: s.DefaultAccount, Known: s.Known,
 	}
@@ -100,6 +95,21 @@ type Group struct {
 	Hosts      string // names of all nodes, joined by commas
 	Count      int
 	Unusable   int // of Count: down, drained, failed
+}
+
+// node is one of the group, without its name and state.
+func (g *Group) node() slurm.Node {
+	n := slurm.Node{
+		Partitions: g.Partitions, Features: g.Features, GRES: g.GRES,
+		CPUs: int64(g.CPUs), ThreadsPerCore: int64(g.Threads), MemMB: g.Memory >> 20, TmpDiskMB: g.Disk >> 20,
+	}
+	gres, _ := slurm.ParseGRES(g.GRES)
+	for _, item := range gres {
+		if item.Name == "gpu" {
+			n.GPUs += item.Count
+		}
+	}
+	return n
 }
 
 // GroupNodes groups identical nodes, in the order in which each kind first appears.

@@ -81,7 +81,7 @@ func prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !info.IsDir() || ok && int(stat.Uid) != os.Getuid() && info.Mode().Perm()&0o002 == 0 {
+	if !info.IsDir() || !place.Mine(info) && info.Mode().Perm()&0o002 == 0 {
 		return fmt.Errorf("%s: not a directory of this user", dir)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -13,10 +14,12 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/queue"
@@ -81,6 +84,8 @@ type Spool struct {
 	ID  string // of this spool and no other, wherever it is mounted
 	// Now is the clock; nil: that of lib/base/clock.
 	Now func() time.Time
+
+	owner int // whom the directory belongs to
 }
 
 func (s *Spool) now() time.Time {
@@ -123,17 +128,7 @@ var errBad = errors.New("not a task")
 // read reads a task file. The contents are checked: if they are invalid, the error
 // wraps errBad.
 func (s *Spool) read(path string) (Entry, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return Entry{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return Entry{}, fmt.Errorf("%s: %w: not a plain file", path, errBad)
-	}
-	if info.Size() > maxEntry {
-		return Entry{}, fmt.Errorf("%s: %w: larger than %d bytes", path, errBad, maxEntry)
-	}
-	b, err := os.ReadFile(path)
+	b, err := s.content(path)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -145,6 +140,32 @@ func (s *Spool) read(path string) (Entry, error) {
 		return Entry{}, fmt.Errorf("%s: %w: it is task %q", path, errBad, e.ID)
 	}
 	return e, nil
+}
+
+// content reads a file that says what to run: it must be of the owner of the spool, or of root. The error wraps errBad if the file never
+// will be one.
+func (s *Spool) content(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s: a link, which is not followed", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: %w: not a plain file", path, errBad)
+	case info.Size() > maxEntry:
+		return nil, fmt.Errorf("%s: %w: larger than %d bytes", path, errBad, maxEntry)
+	}
+	if by := place.Owner(info); by != s.owner && by != 0 {
+		return nil, fmt.Errorf("%s: %w of this spool: it belongs to user %s", path, errBad, place.UserName(by))
+	}
+	return io.ReadAll(io.LimitReader(f, maxEntry))
 }
 
 // ParseEntry reads and checks the contents of a task file.

@@ -31,7 +31,7 @@ var directories = []string{
 // Make opens a spool, and creates missing parts of it. Only tools that may create a new one call it:
 // the first submission, and ponos-setup.
 func Make(dir string, now time.Time) (*Spool, error) {
-	if err := CheckOwner(dir); err != nil {
+	if err := Usable(dir); err != nil {
 		return nil, err
 	}
 	for _, d := range directories {
@@ -51,7 +51,7 @@ func Make(dir string, now time.Time) (*Spool, error) {
 	return Open(dir)
 }
 
-// Open opens an existing spool. Its error is of kind fault.Unavailable.
+// Open opens an existing spool. Its error is of kind fault.Unavailable, or fault.Usage if others can write to the spool.
 func Open(dir string) (*Spool, error) {
 	id, err := readIdentity(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +60,11 @@ func Open(dir string) (*Spool, error) {
 	if err != nil {
 		return nil, unusable(dir, err)
 	}
-	return &Spool{Dir: dir, ID: id.ID}, nil
+	owner, err := ours(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Spool{Dir: dir, ID: id.ID, owner: owner}, nil
 }
 
 func missing(dir string) error {

@@ -57,7 +57,7 @@ func (s *Spool) leaveMark(e Entry) error {
 		return nil
 	}
 	path := s.path(overDir, e.Group+".json")
-	if m, err := readMark(path); err == nil && m == (mark{OnEnd: e.OnEnd}) {
+	if m, err := s.readMark(path); err == nil && m == (mark{OnEnd: e.OnEnd}) {
 		return nil // of another task of the group
 	}
 	err := os.Mkdir(s.path(overDir, ""), 0o700) // spools of earlier versions have none
@@ -78,8 +78,8 @@ func (s *Spool) writeMark(path string, m mark) error {
 	return renameio.WriteFile(path, append(text, '\n'), 0o600, renameio.WithTempDir(s.path(tmpDir, "")))
 }
 
-func readMark(path string) (m mark, err error) {
-	text, err := os.ReadFile(path)
+func (s *Spool) readMark(path string) (m mark, err error) {
+	text, err := s.content(path)
 	if err == nil {
 		err = json.Unmarshal(text, &m)
 	}
@@ -119,7 +119,7 @@ func (q *Queue) Over() ([]Over, error) {
 
 // begin begins a try for the group with a mark at path; nil: not now.
 func (q *Queue) begin(group, path string) (*Over, error) {
-	m, err := readMark(path)
+	m, err := q.readMark(path)
 	if err != nil || q.now().Before(m.Next) {
 		return nil, err
 	}

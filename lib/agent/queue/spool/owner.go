@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
-	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 )
 
 const ownSpool = "use a spool of your own; for an agent for each user, see THE AGENT FOR A SITE in ponos-tutorial(7)"
@@ -26,7 +24,7 @@ func unusable(dir string, err error) error {
 		uid, err := ownerOf(dir)
 		switch {
 		case err == nil && uid != os.Geteuid():
-			return fault.Hint(fault.Errorf(fault.Unavailable, "%w: %q belongs to user %s", failed, dir, userName(uid)), ownSpool)
+			return fault.Hint(fault.Errorf(fault.Unavailable, "%w: %q belongs to user %s", failed, dir, place.UserName(uid)), ownSpool)
 		case err == nil || dir == filepath.Dir(dir):
 			return failed
 		}
@@ -44,25 +42,45 @@ func CheckOwner(dir string) error {
 	if err != nil {
 		return unusable(dir, err)
 	}
-	// The file system may map owners. What it makes of a new file counts.
-	f, err := os.CreateTemp(filepath.Join(dir, tmpDir), ".owner.*")
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = os.CreateTemp(dir, ".owner.*")
-	}
-	mine := os.Geteuid()
-	if err == nil {
-		mine, err = ownerOf(f.Name())
-		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
-	}
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrPermission):
-		return unusable(dir, err)
-	case err == nil && mine == owner:
+	if place.NewFiles(dir) == owner { // the file system maps owners
 		return nil
 	}
 	return fault.Hint(
-		fault.Errorf(fault.Unavailable, "spool %q belongs to user %s, and this is user %s", dir, userName(owner), userName(os.Geteuid())),
-		fmt.Sprintf("run the tool as user %s, or %s", userName(owner), ownSpool))
+		fault.Errorf(fault.Unavailable, "spool %q belongs to user %s, and this is user %s",
+			dir, place.UserName(owner), place.UserName(os.Geteuid())),
+		fmt.Sprintf("run the tool as user %s, or %s", place.UserName(owner), ownSpool))
+}
+
+// ours returns an error unless the spool is one whose tasks this user may see, and nobody but its owner writes to it. Root may look
+// into the spool of every user.
+func ours(dir string) (owner int, err error) {
+	if os.Geteuid() != 0 {
+		if err := CheckOwner(dir); err != nil {
+			return 0, err
+		}
+	}
+	if owner, err = ownerOf(dir); err != nil {
+		return 0, unusable(dir, err)
+	}
+	switch err = place.Dir(dir, owner); {
+	case fault.Is(err, fault.Usage):
+		return 0, fault.Errorf(fault.Usage, "spool: %w", err)
+	case err != nil:
+		return 0, unusable(dir, err)
+	}
+	return owner, nil
+}
+
+// Usable reports whether this user can submit to the spool and run its tasks; a missing spool is usable.
+func Usable(dir string) error {
+	if err := CheckOwner(dir); err != nil {
+		return err
+	}
+	_, err := ours(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func ownerOf(path string) (uid int, err error) {
@@ -70,13 +88,5 @@ func ownerOf(path string) (uid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return int(info.Sys().(*syscall.Stat_t).Uid), nil
-}
-
-// userName is the name of a user, or the number if there is no name.
-func userName(uid int) string {
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
-		return u.Username
-	}
-	return strconv.Itoa(uid)
+	return place.Owner(info), nil
 }

@@ -47,7 +47,7 @@ func TestLearned(t *testing.T) {
 		runs += consumed("2"+id, "train-"+id, "COMPLETED", "01:00:00", end, "3000") // not of a task
 	}
 	base := opts("time=60", "mem=1G")
-	find := func(_ context.Context, request string, l usage.Learned) (sbatch.Options, error) {
+	find := func(_ context.Context, request string, l usage.Learned, _ Job) (sbatch.Options, error) {
 		return opts("partition="+request, "time="+slurm.FormatDuration(l.Time)), nil
 	}
 	for _, tt := range []struct {

@@ -18,8 +18,12 @@ import (
 )
 
 // A Finder returns the options of sbatch for a resource request. Where the request does not specify
-// time or memory, they are as learned, if anything was learned.
-type Finder func(ctx context.Context, request string, learned usage.Learned) (sbatch.Options, error)
+// time or memory, they are as learned, if anything was learned. Job returns the options of the whole job with those that
+// were found.
+type Finder func(ctx context.Context, request string, learned usage.Learned, job Job) (sbatch.Options, error)
+
+// Job returns the options of a whole job from those that were found for its request.
+type Job func(found sbatch.Options) sbatch.Options
 
 // options returns the options of sbatch for tasks. The configuration and the partitions are read once
 // in the life of a tool.
@@ -40,10 +44,11 @@ type options struct {
 	partitionsRead bool
 }
 
-// asked is a request, with what was learned for it.
+// asked is a request, with what was learned for it and what its job gets besides.
 type asked struct {
 	request string
 	learned usage.Learned
+	beside  string
 }
 
 // answer is the result of a task's request.
@@ -107,35 +112,41 @@ func (o *options) configured(ctx context.Context, gpu bool) (sbatch.Options, err
 
 // own replaces what is configured by what the task itself needs.
 func (o *options) own(ctx context.Context, all sbatch.Options, n runner.Needs, learned usage.Learned) (sbatch.Options, error) {
-	if n.Request.Find != "" {
-		found, err := o.solve(ctx, n.Request.Find, learned)
+	var more []sbatch.Option
+	for _, text := range slices.Concat(n.Request.Sbatch, n.Changed) {
+		option, err := need.Option(text)
 		if err != nil {
-			return nil, fault.Wrap(fault.KindOf(err), &findError{"the request", err})
+			return nil, fault.Wrap(fault.Usage, err)
 		}
-		all = all.WithoutPlace().With(found...)
+		more = append(more, option)
 	}
-	for _, list := range [][]string{n.Request.Sbatch, n.Changed} {
-		for _, text := range list {
-			option, err := need.Option(text)
-			if err != nil {
-				return nil, fault.Wrap(fault.Usage, err)
-			}
+	with := func(all sbatch.Options) sbatch.Options {
+		for _, option := range more {
 			all = all.With(option)
 		}
+		return all
 	}
-	return all, nil
+	if n.Request.Find == "" {
+		return with(all), nil
+	}
+	job := func(found sbatch.Options) sbatch.Options { return with(all.WithoutPlace().With(found...)) }
+	found, err := o.solve(ctx, n.Request.Find, learned, job)
+	if err != nil {
+		return nil, fault.Wrap(fault.KindOf(err), &findError{"the request", err})
+	}
+	return job(found), nil
 }
 
 // solve finds options for a request.
-func (o *options) solve(ctx context.Context, request string, learned usage.Learned) (sbatch.Options, error) {
-	key := asked{request, learned}
+func (o *options) solve(ctx context.Context, request string, learned usage.Learned, job Job) (sbatch.Options, error) {
+	key := asked{request, learned, job(nil).String()}
 	if known, ok := o.found[key]; ok && o.now().Sub(known.at).Abs() < answerServes {
 		return known.options, nil
 	}
 	if o.find == nil {
 		return nil, fault.Errorf(fault.Usage, "resource requests are not part of this build")
 	}
-	found, err := o.find(ctx, request, learned)
+	found, err := o.find(ctx, request, learned, job)
 	if err != nil {
 		return nil, err
 	}
@@ -155,17 +166,19 @@ func Resolve(ctx context.Context, find Finder, key string, o sbatch.Options) (sb
 	if find == nil {
 		return nil, fault.Errorf(fault.Usage, "%s.find: resource requests are not part of this build", key)
 	}
-	found, err := find(ctx, request, usage.Learned{})
+	job := func(found sbatch.Options) sbatch.Options {
+		for _, option := range o { // those given beside "find" are more explicit, and win
+			if option.Name != "find" {
+				found = found.With(option)
+			}
+		}
+		return found
+	}
+	found, err := find(ctx, request, usage.Learned{}, job)
 	if err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), &findError{key + ".find", err})
 	}
-	// Options given beside "find" are more explicit, and win.
-	for _, option := range o {
-		if option.Name != "find" {
-			found = found.With(option)
-		}
-	}
-	return found, nil
+	return job(found), nil
 }
 
 type findError struct {

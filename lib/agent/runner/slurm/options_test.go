@@ -31,7 +31,7 @@ func TestNeedsOfATask(t *testing.T) {
 	asked := 0
 	o := &options{
 		config: config.Slurm{Base: opts("time=5", "account=a", "no-requeue"), CPU: opts("partition=cpu", "mem-per-cpu=1G"), GPU: opts("partition=gpu", "gres=gpu:1,shard:2,disk:4", "constraint=x")},
-		find: func(_ context.Context, request string, _ usage.Learned) (sbatch.Options, error) {
+		find: func(_ context.Context, request string, _ usage.Learned, _ Job) (sbatch.Options, error) {
 			asked++
 			switch request {
 			case "none":
@@ -81,7 +81,7 @@ func TestNeedsOfATask(t *testing.T) {
 			t.Errorf("%+v: %q, %v; want %s", tt.needs, got, err, tt.want)
 		}
 	}
-	if asked != 3 { // an answer serves for a while, and "away" is asked again
+	if asked != 4 { // an answer serves for a while, and the same request beside other options is asked again
 		t.Errorf("asked %d times", asked)
 	}
 	// Without options of its own, a job must not pass the ceilings either.
@@ -96,7 +96,7 @@ func TestNeedsOfATask(t *testing.T) {
 func TestRefusedNeeds(t *testing.T) {
 	for request, refused := range map[string]bool{"none": true, "bad": true, "away": false} {
 		kinds := map[string]fault.Kind{"none": fault.Failed, "bad": fault.Usage, "away": fault.Unavailable}
-		r := New(&slurm.Client{}, config.Slurm{}, func(context.Context, string, usage.Learned) (sbatch.Options, error) {
+		r := New(&slurm.Client{}, config.Slurm{}, func(context.Context, string, usage.Learned, Job) (sbatch.Options, error) {
 			return nil, fault.Errorf(kinds[request], "no")
 		})
 		r.listing.list = func(context.Context) ([]slurm.Job, error) { return nil, nil }

@@ -202,7 +202,7 @@ func TestSubmitErrors(t *testing.T) {
 }
 
 func TestFindTakesItsOptionsFromTheLauncher(t *testing.T) {
-	find := func(_ context.Context, request string, _ usage.Learned) (sbatch.Options, error) {
+	find := func(_ context.Context, request string, _ usage.Learned, _ Job) (sbatch.Options, error) {
 		return sbatch.Options{{Name: "partition", Value: "gpu"}, {Name: "time", Value: "1:00:00"}, {Name: "comment", Value: request}}, nil
 	}
 	got, err := Resolve(t.Context(), find, "slurm.gpu", sbatch.Options{{Name: "find", Value: "cuda(mem=14G)"}, {Name: "time", Value: "9"}})
