@@ -67,6 +67,7 @@ type Agent struct {
 	uploads    uploads
 	batches    batches
 	recovering sync.Mutex
+	room       Room
 }
 
 func (a *Agent) now() time.Time {

@@ -210,6 +210,29 @@ func (a *Agent) Tell(name, why string, own bool) (environment.Held, error) {
 	return environment.Held{Why: b.Reason, Failures: b.Own, Next: b.Next}, err
 }
 
+// Room is what the last turn has found of limits on submitted jobs.
+type Room int
+
+// The values of Room.
+const (
+	Unlimited Room = iota // no task waits for a limit
+	NoRoom                // tasks wait, and none was passed on
+	SomeRoom              // tasks wait, or are about to be submitted, and there was room for some
+)
+
+// Room returns what the last turn has found.
+func (a *Agent) Room() Room { return a.room }
+
+// LimitedSince reports whether a limit has refused a job after a time.
+func (a *Agent) LimitedSince(t time.Time) bool {
+	for _, b := range a.Store.readBreakers() {
+		if b.Full && b.Next.Add(-fullPause).After(t) {
+			return true
+		}
+	}
+	return false
+}
+
 const breakerFile = "held.json"
 
 // breakers changes the breakers of all kinds, under a lock.

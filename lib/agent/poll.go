@@ -95,6 +95,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		}
 	}
 	var unlocked []failure
+	a.room = Unlimited
 	held, disk := a.Store.readBreakers(), a.Store.full()
 	actions = wanted(actions, func(action task.Action) work {
 		id, d := action.ID, a.Store.Task(action.ID)
@@ -121,7 +122,10 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		if b.Full && !w.busy && !w.pauses { // what cannot be submitted need not be looked at
 			var ok bool
 			held[kind], ok, _ = b.pass(now)
-			w.pauses = !ok
+			if w.pauses = !ok; ok {
+				a.room = SomeRoom
+			}
+			a.room = max(a.room, NoRoom)
 		}
 		why[id] = wait{record: r, busy: busy, held: b, disk: disk}.why(now)
 		return w

@@ -37,9 +37,9 @@ func (w wait) why(now time.Time) string {
 	if w.job.ID != "" {
 		switch {
 		case w.job.Unknown && w.job.Reason != "":
-			return "looking for job " + w.job.ID + ": " + w.job.Reason
+			return "job " + w.job.ID + ": " + w.job.Reason
 		case w.job.Unknown:
-			return "looking for job " + w.job.ID
+			return "job " + w.job.ID + ": its state is not known"
 		case w.job.State == task.Pending && w.job.Reason == "":
 			return "job " + w.job.ID + " waits"
 		}

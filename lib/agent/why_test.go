@@ -25,8 +25,8 @@ func TestWhyATaskWaits(t *testing.T) {
 		"is suspended":    {wait{job: runner.Job{ID: "7", State: task.Running, Reason: "suspended by Slurm"}}, "suspended by Slurm"},
 		"is in the queue": {wait{job: runner.Job{ID: "7", State: task.Pending, Reason: "held by its owner (JobHeldUser)"}}, "held by its owner (JobHeldUser)"},
 		"has no reason":   {wait{job: runner.Job{ID: "7", State: task.Pending}}, "job 7 waits"},
-		"is lost":         {wait{job: runner.Job{ID: "7", Unknown: true, Lost: true, Reason: "squeue does not show it"}}, "looking for job 7: squeue does not show it"},
-		"is unknown":      {wait{job: runner.Job{ID: "7", Unknown: true}}, "looking for job 7"},
+		"is lost":         {wait{job: runner.Job{ID: "7", Unknown: true, Lost: true, Reason: "squeue does not show it"}}, "job 7: squeue does not show it"},
+		"is unknown":      {wait{job: runner.Job{ID: "7", Unknown: true}}, "job 7: its state is not known"},
 		"is prepared":     {wait{busy: true, held: breaker{Full: true, Of: "alice", Max: 8}}, "its code is being prepared, or its job submitted"},
 		"has no room":     {wait{disk: "/state"}, `no space is left on the disk of "/state"`},
 		"has no code": {
@@ -160,12 +160,18 @@ func TestASubmitLimitIsASemaphore(t *testing.T) {
 				events[event]++
 			}
 			turns = append(turns, fmt.Sprint(events["started"]))
+			if turn == 1 && p.Room() != SomeRoom {
+				t.Errorf("told %v: the turn does not say that there was room", told)
+			}
 			if len(queue.waiting) == 0 {
 				break
 			}
 			if turn == 0 { // the next turn says why
 				for id := range p.turn() {
 					t.Errorf("told %v: task %s was offered although there is no room", told, id)
+				}
+				if p.Room() != NoRoom {
+					t.Errorf("told %v: the turn does not say that there is no room", told)
 				}
 				want := "submit limit of alice: 8 of 8"
 				if !told {

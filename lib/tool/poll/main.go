@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/guard"
 	"github.com/ponos-tools/ponos/lib/base/app"
@@ -202,6 +203,7 @@ func (p *poller) turn(ctx context.Context) error {
 	current := make(map[task.ID]passed, len(actions))
 	for _, a := range actions {
 		before, ok := p.passed[a.ID]
+		ok = ok && (a.Kind != task.Start || p.system.Agent.Room() == agent.Unlimited) // what there was no room for has come back
 		if ok && before.kind == a.Kind && now.Sub(before.at) < p.repeat {
 			current[a.ID] = before
 			continue
@@ -223,7 +225,7 @@ func (p *poller) turn(ctx context.Context) error {
 // loop takes turns until a signal comes. Errors are reported and retried;
 // only what will not go away by itself ends the loop.
 func (p *poller) loop(signal, turns context.Context, every time.Duration) error {
-	for {
+	for wait := every; ; {
 		err := errors.Join(p.guard.Alive(every), p.turn(turns))
 		switch {
 		case signal.Err() != nil:
@@ -239,12 +241,45 @@ func (p *poller) loop(signal, turns context.Context, every time.Duration) error 
 				app.Report(p.stderr, name, err)
 			}
 		}
-		select {
-		case <-signal.Done():
+		wait = pace(wait, every, p.system.Agent.Room())
+		if early, ok := p.sleep(signal, jitter(wait), clock.Now()); !ok {
 			return nil
-		case <-time.After(jitter(every)):
+		} else if early {
+			wait = min(time.Second, every)
 		}
 	}
+}
+
+// sleep waits for the next turn, or until a limit on submitted jobs begins to hold what the turn at some time has
+// passed on, and says which of the two; not ok: a signal came.
+func (p *poller) sleep(signal context.Context, wait time.Duration, turn time.Time) (early, ok bool) {
+	end := time.After(wait)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-signal.Done():
+			return false, false
+		case <-end:
+			return false, true
+		case <-tick.C:
+			if p.system.Agent.Room() == agent.Unlimited && len(p.passed) > 0 && p.system.Agent.LimitedSince(turn) {
+				return true, true
+			}
+		}
+	}
+}
+
+// pace is the time until the next turn, after one that came last after the one before. While tasks wait for a limit on
+// submitted jobs and jobs end quickly, turns come each second; without room, ever later: a dozen within 40 s.
+func pace(last, every time.Duration, room agent.Room) time.Duration {
+	switch room {
+	case agent.SomeRoom:
+		return min(time.Second, every)
+	case agent.NoRoom:
+		return min(max(last+last/4, time.Second), every)
+	}
+	return every
 }
 
 // jitter is a duration up to a tenth off, so that many agents do not ask in step.

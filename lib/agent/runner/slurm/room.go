@@ -55,7 +55,9 @@ func submitLimits(u slurm.Usages, name string, uid uint32, refusal string) []run
 			accounts[up] = true
 		}
 	}
-	if !strings.Contains(refusal, "QOS") {
+	// The words that follow the name of a limit have "accounting/QOS policy" in any case.
+	ofQOS := strings.Contains(refusal, "QOSMax") || strings.Contains(refusal, "QOSGrp")
+	if !ofQOS {
 		for _, a := range u.Associations {
 			whose := name
 			if byUser > 1 && !a.Default {
@@ -70,7 +72,7 @@ func submitLimits(u slurm.Usages, name string, uid uint32, refusal string) []run
 			}
 		}
 	}
-	if !strings.Contains(refusal, "Assoc") {
+	if ofQOS || !strings.Contains(refusal, "Assoc") {
 		for _, q := range u.QOS {
 			mine := q.Users[uid]
 			add(name+" in QoS "+q.Name, mine.SubmitLimit, mine.Submit)

@@ -22,9 +22,9 @@ func TestSubmitLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for refusal, want := range map[string]string{
-		"sbatch: AssocMaxSubmitJobLimit":        "alice 8/8, account uni 70/70, account lab 60/100",
-		"sbatch: QOSMaxSubmitJobPerUserLimit":   "alice in QoS short 5/5, account lab in QoS short 9/10, QoS short 9/20",
-		"sbatch: Slurm temporarily unable to …": "alice in QoS short 5/5, alice 8/8, account uni 70/70, account lab in QoS short 9/10, QoS short 9/20, account lab 60/100",
+		"sbatch: AssocMaxSubmitJobLimit; Job violates accounting/QOS policy (job submit limit)":      "alice 8/8, account uni 70/70, account lab 60/100",
+		"sbatch: QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy (job submit limit)": "alice in QoS short 5/5, account lab in QoS short 9/10, QoS short 9/20",
+		"sbatch: Slurm temporarily unable to …":                                                      "alice in QoS short 5/5, alice 8/8, account uni 70/70, account lab in QoS short 9/10, QoS short 9/20, account lab 60/100",
 	} {
 		var got []string
 		for _, l := range submitLimits(usages, "alice", 1000, refusal) {
