@@ -24,7 +24,8 @@ type Planner struct {
 	rows  map[rowKey]int // of the world
 
 	access  *admission.Cluster // who may use what
-	charges *admission.Cluster // by which association a user's jobs are charged
+	charges *admission.Cluster // by which associations a user's jobs are charged
+	silent  error              // why the database did not answer; it is not asked again
 }
 
 type rowKey struct {
@@ -68,7 +69,7 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
 	}
 	if n.Config.Accounting() {
-		questions = append(questions, a.usages(&n.Usages), a.qos(&n.QOS))
+		questions = append(questions, a.usages(&n.Usages), n.qos(a))
 	}
 	if err := Together(ctx, questions...); err != nil {
 		return err
@@ -152,13 +153,17 @@ func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 }
 
 // qos requests the limits of QoS; without slurmdbd they are unknown.
-func (a *Asker) qos(into *[]slurm.QOS) func(context.Context) error {
+func (n *Planner) qos(a *Asker) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all, err := a.Client.QOS(ctx)
-		if failure, failed := slurm.FailureOf(err); failed && (failure == slurm.NoDatabase || failure == slurm.Refused) {
+		switch failure, failed := slurm.FailureOf(err); {
+		case failed && failure == slurm.NoDatabase:
+			n.silent = err
+			return nil
+		case failed && failure == slurm.Refused:
 			return nil
 		}
-		*into = all
+		n.QOS = all
 		return err
 	}
 }

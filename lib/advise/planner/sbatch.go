@@ -86,7 +86,8 @@ func (n *Planner) JobFor(
 	account = cmp.Or(options.Value("account"), account)
 	qos = cmp.Or(qos, options.Value("qos"))
 	if qos == "" {
-		qos = n.defaultQOS(ctx, a, user, account, p)
+		charges, _ := n.Charges(ctx, a, user) // where the database does not answer, it is Slurm's own
+		qos = charges.QOSOf(account, p.Name)
 	}
 	job := forecast.Job{
 		Label: "this job", Name: options.Value("job-name"), User: user, Account: account, QOS: qos,
@@ -120,21 +121,35 @@ func (n *Planner) JobFor(
 	return n.World.Bound(job), nil
 }
 
-// defaultQOS is the QoS of a job that names none. Where the database does not answer, it is Slurm's own.
-func (n *Planner) defaultQOS(ctx context.Context, a *Asker, user, account string, p *slurm.Partition) string {
-	if n.charges == nil {
-		n.charges = &admission.Cluster{}
-		if n.Config.Accounting() {
-			n.charges.Associations, _ = a.Client.Associations(ctx, user)
-			elsewhere := func(m slurm.Association) bool { return m.Cluster != n.Config.Get("ClusterName") }
-			n.charges.Associations = slices.DeleteFunc(n.charges.Associations, elsewhere)
-			above := func(m slurm.Association) bool { return len(m.QOS) != 1 && m.DefaultQOS == "" }
-			if slices.ContainsFunc(n.charges.Associations, above) {
-				n.charges.Accounts, _ = a.Client.Associations(ctx, "")
-			}
+// Charges is by which associations the jobs of the user who is planned for are charged, and those of the accounts above them
+// where these decide. The database is asked once, and not again when it was silent: what is not known is left out, and the
+// error says why.
+func (n *Planner) Charges(ctx context.Context, a *Asker, user string) (*admission.Cluster, error) {
+	if n.charges != nil {
+		return n.charges, n.silent
+	}
+	n.charges = &admission.Cluster{}
+	if !n.Config.Accounting() || n.silent != nil {
+		return n.charges, n.silent
+	}
+	ask := func(name string) (list []slurm.Association) {
+		if n.silent == nil {
+			list, n.silent = a.Client.Associations(ctx, name)
+		}
+		elsewhere := func(m slurm.Association) bool { return m.Cluster != n.Config.Get("ClusterName") }
+		return slices.DeleteFunc(list, elsewhere)
+	}
+	n.charges.Associations = ask(user)
+	above := func(m slurm.Association) bool { return len(m.QOS) != 1 && m.DefaultQOS == "" }
+	// Since 23.02 the accounts of a partition stand for those below them, too.
+	if n.silent == nil && (n.Config.AtLeast(23, 2) || slices.ContainsFunc(n.charges.Associations, above)) {
+		if n.charges.Accounts = ask(""); n.silent == nil { // some sites show users their own only
+			n.charges.Known.Accounts = true
+		} else if failure, _ := slurm.FailureOf(n.silent); failure == slurm.Refused {
+			n.silent = nil
 		}
 	}
-	return n.charges.QOSOf(account, p.Name)
+	return n.charges, n.silent
 }
 
 // have reports whether a partition has so many nodes that can each give what is needed when they are empty.

@@ -1,6 +1,7 @@
 package fairshare
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -59,6 +60,7 @@ type whereView struct {
 // answer is sbatch's answer for one partition and QoS.
 type answer struct {
 	partition, qos string
+	unasked        bool  // the job gets the QoS without asking for it
 	start          int64 // as it is planned with time limits, after the jobs that come first; 0: not planned
 	expected       int64 // as jobs really run; 0: nothing was learned, or it starts now
 	bySlurm        int64 // what sbatch --test-only says
@@ -141,32 +143,22 @@ func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
 	if err := checkNames("partition", v.wanted, partitionNames(n.Partitions)); err != nil {
 		return err
 	}
-	var memberships []slurm.Association
-	if n.Config.Accounting() {
-		memberships, err = a.Client.Associations(ctx, name)
-		failure, failed := slurm.FailureOf(err)
-		if v.noDatabase = failed && failure == slurm.NoDatabase; err != nil && !v.noDatabase {
+	charges, err := n.Charges(ctx, a, name)
+	failure, failed := slurm.FailureOf(err)
+	if v.noDatabase = failed && failure == slurm.NoDatabase; err != nil && !v.noDatabase {
+		return err
+	}
+	var known []string
+	for _, m := range charges.Associations {
+		known = append(known, m.QOS...)
+	}
+	if len(known) > 0 {
+		if err := checkNames("QoS", v.wantQOS, known); err != nil {
 			return err
 		}
-		memberships = slices.DeleteFunc(memberships, func(m slurm.Association) bool { return m.Cluster != n.Config["ClusterName"] })
-		var known []string
-		for _, m := range memberships {
-			known = append(known, m.QOS...)
-		}
-		if len(known) > 0 {
-			if err := checkNames("QoS", v.wantQOS, known); err != nil {
-				return err
-			}
-		}
 	}
-	m := n.Model(name, memberships)
-	m.Known.Accounting = !v.noDatabase
-	// Since 23.02 the accounts of a partition stand for those below them, too.
-	if n.Config.AtLeast(23, 2) && n.Config.Accounting() && !v.noDatabase {
-		if accounts, err := a.Client.Associations(ctx, ""); err == nil { // some sites show users their own only
-			m.Accounts, m.Known.Accounts = accounts, true
-		}
-	}
+	m := n.Model(name, charges.Associations)
+	m.Accounts, m.Known.Accounts, m.Known.Accounting = charges.Accounts, charges.Known.Accounts, !v.noDatabase
 	v.candidates(m, waiting)
 	if len(v.answers) == 0 {
 		return fault.Errorf(fault.Failed, "no partition that %s may use", name)
@@ -223,7 +215,7 @@ func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
 		if len(v.wanted) > 0 && !asked || !asked && (p.State != "UP" || p.Hidden) {
 			continue
 		}
-		names := v.qosOf(m.Associations, p)
+		names := v.qosOf(m, p)
 		may := func(qos string) bool {
 			return slices.ContainsFunc(accounts, func(account string) bool { return admission.Of(m.May(p, account, qos)) != admission.No })
 		}
@@ -236,7 +228,7 @@ func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
 				continue
 			}
 			v.answers = append(v.answers, answer{
-				partition: p.Name, qos: qos, ahead: waiting[p.Name], preemptible: v.preemptible(p), preemptMode: v.plan.PreemptMode(p),
+				partition: p.Name, qos: qos, unasked: len(v.wantQOS) == 0 && qos == v.defaultQOS(m, p), ahead: waiting[p.Name], preemptible: v.preemptible(p), preemptMode: v.plan.PreemptMode(p),
 			})
 		}
 	}
@@ -244,16 +236,16 @@ func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
 
 // qosOf are the user's QOSs in a partition, or those that were named, the default
 // one first; "" is the default where none is known.
-func (v *whereView) qosOf(memberships []slurm.Association, p *slurm.Partition) []string {
+func (v *whereView) qosOf(m *admission.Cluster, p *slurm.Partition) []string {
 	if len(v.wantQOS) > 0 {
 		return v.wantQOS
 	}
 	var names []string
-	for _, m := range memberships {
-		if v.account != "" && m.Account != v.account || m.Partition != "" && m.Partition != p.Name {
+	for _, a := range m.Associations {
+		if v.account != "" && a.Account != v.account || a.Partition != "" && a.Partition != p.Name {
 			continue
 		}
-		for _, q := range m.QOS {
+		for _, q := range a.QOS {
 			if !slices.Contains(names, q) {
 				names = append(names, q)
 			}
@@ -262,16 +254,15 @@ func (v *whereView) qosOf(memberships []slurm.Association, p *slurm.Partition) [
 	if len(names) == 0 {
 		return []string{""}
 	}
-	slices.SortStableFunc(names, func(a, b string) int {
-		return boolInt(!v.isDefault(a, memberships)) - boolInt(!v.isDefault(b, memberships))
-	})
+	byDefault := v.defaultQOS(m, p)
+	slices.SortStableFunc(names, func(a, b string) int { return boolInt(a != byDefault) - boolInt(b != byDefault) })
 	return names
 }
 
-func (v *whereView) isDefault(qos string, memberships []slurm.Association) bool {
-	return slices.ContainsFunc(memberships, func(m slurm.Association) bool {
-		return m.DefaultQOS == qos && (v.account == "" || m.Account == v.account)
-	})
+// defaultQOS is the QoS of the job in a partition if it names none.
+func (v *whereView) defaultQOS(m *admission.Cluster, p *slurm.Partition) string {
+	account, _ := v.plan.Account(m.User, p)
+	return m.QOSOf(cmp.Or(v.account, account), p.Name)
 }
 
 func boolInt(b bool) int {
@@ -361,8 +352,10 @@ func (v *whereView) sort() {
 			return x.soonest() < y.soonest()
 		case x.preemptible != y.preemptible:
 			return y.preemptible
+		case x.ahead != y.ahead:
+			return x.ahead < y.ahead
 		}
-		return x.ahead < y.ahead
+		return x.unasked && !y.unasked
 	})
 }
 
@@ -417,9 +410,10 @@ func isUsage(said string) bool {
 func (v *whereView) now(start int64) bool { return start > 0 && start <= v.at.Unix() }
 
 // combination is the value for --partition that lets Slurm take whichever of the
-// soonest comes free first, with the QOS they share; preemptible partitions are
+// soonest comes free first, with the QOS they share, "" if they get it without --qos; preemptible partitions are
 // a decision of the user's own.
 func (v *whereView) combination() (partitions []string, qos string) {
+	unasked := true
 	for _, r := range v.answers {
 		if r.refusal != "" || r.preemptible || r.soonest() == forecast.Forever {
 			continue
@@ -429,7 +423,11 @@ func (v *whereView) combination() (partitions []string, qos string) {
 		}
 		if r.qos == qos && !slices.Contains(partitions, r.partition) && len(partitions) < 4 {
 			partitions = append(partitions, r.partition)
+			unasked = unasked && r.unasked
 		}
+	}
+	if unasked {
+		qos = ""
 	}
 	return partitions, qos
 }
