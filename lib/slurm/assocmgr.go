@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -108,7 +109,7 @@ func parseUsages(r io.Reader, odd func(error)) (Usages, error) {
 func (u Usages) sole(odd func(error)) (Usages, error) {
 	const command = "scontrol show assoc_mgr"
 	associations, err := sole(command, u.Associations, func(a *CountedAssociation) string {
-		return strings.Join([]string{"Account=" + a.Account, "UserName=" + a.User, "Partition=" + a.Partition, "ClusterName=" + a.Cluster}, " ")
+		return fmt.Sprintf("Account=%s UserName=%s Partition=%s ClusterName=%s", a.Account, a.User, a.Partition, a.Cluster)
 	}, odd)
 	if err != nil {
 		return Usages{}, err

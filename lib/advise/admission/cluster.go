@@ -219,7 +219,8 @@ func (c *Cluster) countsMemory() bool {
 	return !c.Known.Config || strings.Contains(strings.ToUpper(c.Config.Get("SelectTypeParameters")), "MEMORY")
 }
 
-// threads returns how many CPUs of a core a job may get together, at least 1: the most of any node of the partition. A job gets whole cores.
+// threads returns how many CPUs of a core a job may get together, at least 1: the most of any node of the partition.
+// A job gets whole cores.
 func (c *Cluster) threads(p *slurm.Partition) int64 {
 	by := strings.ToUpper(c.Config.Get("SelectTypeParameters"))
 	if c.Known.Config && !strings.Contains(by, "CORE") && !strings.Contains(by, "SOCKET") {

@@ -198,7 +198,8 @@ func (k *checker) qosLimits() {
 				if has[name].most >= least && k.whole() {
 					report = k.unknown
 				}
-				report(code, whose, "%s requested, the QoS %s requires %s or more", amount(name, has[name].asked), q.Name, amount(name, least))
+				report(code, whose, "%s requested, the QoS %s requires %s or more",
+					amount(name, has[name].asked), q.Name, amount(name, least))
 			}
 			done[name] = true
 		}
@@ -239,7 +240,8 @@ func (k *checker) minutes(code, whose string, limits slurm.TRES) {
 			used, report = has[name].least, k.waits
 		}
 		if used*k.time.Minutes() > limits[name] {
-			report(code, whose, "%s for %s are more minutes than the %.0f that are allowed", amount(name, used), k.time.Round(time.Second), limits[name])
+			report(code, whose, "%s for %s are more minutes than the %.0f that are allowed",
+				amount(name, used), k.time.Round(time.Second), limits[name])
 		}
 	}
 }

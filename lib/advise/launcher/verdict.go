@@ -102,7 +102,10 @@ func lacks(groups []cluster.Group, need admission.Need, job admission.Job) strin
 		text  func(n int64) string
 	}{
 		{need.AskedCPUs, func(g cluster.Group) int64 { return int64(g.CPUs) }, func(n int64) string { return shown(n, "CPU") }},
-		{memory, func(g cluster.Group) int64 { return g.Memory >> 20 }, func(n int64) string { return unit.ShortSize(n<<20) + " of memory" }},
+		{
+			memory, func(g cluster.Group) int64 { return g.Memory >> 20 },
+			func(n int64) string { return unit.ShortSize(n<<20) + " of memory" },
+		},
 		{job.GPUs, func(g cluster.Group) int64 { return gpus(g.GRES) }, func(n int64) string { return shown(n, "GPU") }},
 	} {
 		most := slices.MaxFunc(groups, func(a, b cluster.Group) int { return cmp.Compare(r.of(a), r.of(b)) })

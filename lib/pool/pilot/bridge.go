@@ -34,7 +34,8 @@ func removeDead() {
 	names, _ := filepath.Glob(filepath.Join(os.TempDir(), "jobpool-*", "pilot.sock"))
 	for _, name := range names {
 		st, err := os.Lstat(filepath.Dir(name))
-		if err != nil || !st.IsDir() || !place.Mine(st) || clock.Since(clock.Modified(st)) < time.Minute { // another one may be about to listen
+		// Another one may be about to listen.
+		if err != nil || !st.IsDir() || !place.Mine(st) || clock.Since(clock.Modified(st)) < time.Minute {
 			continue
 		}
 		c, err := net.Dial("unix", name)

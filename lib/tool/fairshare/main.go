@@ -234,7 +234,8 @@ fairshare history --since 30d    what I used, by day`,
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "when", "waits", "limits", "used", "history"})
+				names := []string{"jobs", "holes", "where", "when", "waits", "limits", "used", "history"}
+				return unknown("command", c.Args().First(), names)
 			}
 			v, err := newSharesView(a, c)
 			if err != nil {

@@ -101,7 +101,8 @@ func (v *waitsView) load(ctx context.Context) error {
 	if err := v.ask.Client.EachWait(ctx, nil, period, func(w *slurm.Waited) error {
 		pending := w.State == "PENDING"
 		// Others started before the period, or were cancelled before they did.
-		if !pending && (w.Start < v.since.Unix() || w.Eligible == 0) || len(v.partitions) > 0 && !slices.Contains(v.partitions, w.Partition) {
+		elsewhere := len(v.partitions) > 0 && !slices.Contains(v.partitions, w.Partition)
+		if elsewhere || !pending && (w.Start < v.since.Unix() || w.Eligible == 0) {
 			return nil
 		}
 		k := key{w.Partition, sizeOf(w)}
@@ -138,7 +139,8 @@ func (v *waitsView) text(p *page) error {
 		p.line("", "no job that you may see has started since %s", shortTime(v.since.Unix(), v.at))
 		return nil
 	}
-	p.printf("%s\n\n", p.paint(bold, "how long jobs waited that started since "+shortTime(v.since.Unix(), v.at)+", from when they were eligible"))
+	title := "how long jobs waited that started since " + shortTime(v.since.Unix(), v.at) + ", from when they were eligible"
+	p.printf("%s\n\n", p.paint(bold, title))
 	t := app.Table{
 		Header: []string{"PARTITION", "SIZE", "JOBS", "HALF WITHIN", "9 OF 10 WITHIN", "LONGEST", "STILL WAIT"},
 		Right:  []string{"JOBS", "HALF WITHIN", "9 OF 10 WITHIN", "LONGEST", "STILL WAIT"}, Whole: []string{"PARTITION"},

@@ -228,7 +228,8 @@ func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
 				continue
 			}
 			v.answers = append(v.answers, answer{
-				partition: p.Name, qos: qos, unasked: len(v.wantQOS) == 0 && qos == v.defaultQOS(m, p), ahead: waiting[p.Name], preemptible: v.preemptible(p), preemptMode: v.plan.PreemptMode(p),
+				partition: p.Name, qos: qos, unasked: len(v.wantQOS) == 0 && qos == v.defaultQOS(m, p), ahead: waiting[p.Name],
+				preemptible: v.preemptible(p), preemptMode: v.plan.PreemptMode(p),
 			})
 		}
 	}

@@ -43,10 +43,11 @@ func submitLimits(u slurm.Usages, name string, uid uint32, refusal string) []run
 	accounts := map[string]bool{} // of the user, and those above them
 	byUser, parents := 0, map[string]string{}
 	for _, a := range u.Associations {
-		if a.User == name {
+		switch a.User {
+		case name:
 			accounts[a.Account] = true
 			byUser++
-		} else if a.User == "" {
+		case "":
 			parents[a.Account] = a.Parent
 		}
 	}
