@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,6 +57,7 @@ func TestWhyATaskWaits(t *testing.T) {
 // smallQueue offers tasks until they have a job.
 type smallQueue struct {
 	plainQueue
+	mu      sync.Mutex // ends are reported side by side
 	waiting map[task.ID]bool
 	explain map[task.ID]string
 }
@@ -79,6 +81,8 @@ func (*smallQueue) Claim(context.Context, task.ID) error { return nil }
 
 func (q *smallQueue) Report(_ context.Context, id task.ID, r task.Report) error {
 	if r.State.Final() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
 		delete(q.waiting, id)
 	}
 	return nil
@@ -148,7 +152,7 @@ func TestASubmitLimitIsASemaphore(t *testing.T) {
 		p := newPreparing(t, nil)
 		queue := &smallQueue{waiting: map[task.ID]bool{}}
 		r := &smallRunner{told: told, jobs: map[task.ID]task.State{}, most: 8}
-		p.Queue, p.Runner = queue, r
+		p.Queue, p.Runner, p.Patience = queue, r, time.Hour // all ends of a turn are reported in it
 		p.Transfers.Queue = queue
 		for i := range 24 {
 			queue.waiting[small(i)] = true
