@@ -226,7 +226,8 @@ func TestOthersWrite(t *testing.T) {
 	dir := t.TempDir()
 	path, key, data := filepath.Join(dir, "ponos.yaml"), filepath.Join(dir, "key"), filepath.Join(dir, "data")
 	text := "queue: spool:" + dir + "/spool\ndata_dir: " + data + "\nvast_api: {api_key_file: " + key + "}\n"
-	err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.WriteFile(key, []byte("k\n"), 0o600), os.MkdirAll(data+"/state/tasks", 0o700))
+	err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.WriteFile(key, []byte("k\n"), 0o600),
+		os.MkdirAll(data+"/state/tasks", 0o700))
 	if err != nil {
 		t.Fatal(err)
 	}
