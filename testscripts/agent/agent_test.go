@@ -162,7 +162,7 @@ func tmpfs(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	dir := ts.MkAbs(args[0])
 	ts.Check(os.MkdirAll(dir, 0o700))
-	ts.Check(syscall.Mount("ponos-test", dir, "tmpfs", 0, "size="+args[1]))
+	ts.Check(syscall.Mount("ponos-test", dir, "tmpfs", 0, "mode=0700,size="+args[1]))
 	ts.Defer(func() { ts.Check(syscall.Unmount(dir, syscall.MNT_DETACH)) })
 }
 
