@@ -68,6 +68,7 @@ type Agent struct {
 	batches    batches
 	recovering sync.Mutex
 	room       Room
+	counted    time.Time // when the runner was last asked for limits
 }
 
 func (a *Agent) now() time.Time {

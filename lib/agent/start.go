@@ -301,13 +301,16 @@ func (a *Agent) limits(ctx context.Context, refusal string) []runner.Limit {
 	return limits
 }
 
-// count makes room in the semaphores of kinds that a limit holds, if tasks of them are to be started.
+// count makes room in the semaphores of kinds that a limit holds, if tasks of them are to be started. The runner is asked at
+// most each fullPause, as its answer may be large; in between, each task that has ended makes room for one.
 func (a *Agent) count(ctx context.Context, starts map[string]bool, ended int) error {
-	known := map[string][]runner.Limit{}
+	known, since := map[string][]runner.Limit{}, a.now().Sub(a.counted)
+	ask := since < 0 || since >= fullPause
 	for kind, b := range a.Store.readBreakers() {
 		if b.Full && starts[kind] {
 			known[kind] = nil
-			if b.Of != "" {
+			if b.Of != "" && ask {
+				a.counted = a.now()
 				known[kind] = a.limits(ctx, b.Reason)
 			}
 		}

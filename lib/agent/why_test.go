@@ -199,6 +199,9 @@ func TestASubmitLimitIsASemaphore(t *testing.T) {
 		if got := strings.Join(turns, " "); got != "8 4 4 4 4 0 0" {
 			t.Errorf("told %v: started in each turn: %s", told, got)
 		}
+		if r.asked > 2 { // at the refusal, and in one turn of this time
+			t.Errorf("told %v: the runner was asked %d times for limits", told, r.asked)
+		}
 		if r.refused != 1 {
 			t.Errorf("told %v: %d submissions were refused; want the first only", told, r.refused)
 		}

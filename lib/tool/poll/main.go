@@ -226,7 +226,9 @@ func (p *poller) turn(ctx context.Context) error {
 // only what will not go away by itself ends the loop.
 func (p *poller) loop(signal, turns context.Context, every time.Duration) error {
 	for wait := every; ; {
+		began := clock.Now()
 		err := errors.Join(p.guard.Alive(every), p.turn(turns))
+		took := clock.Now().Sub(began)
 		switch {
 		case signal.Err() != nil:
 			return nil
@@ -241,7 +243,7 @@ func (p *poller) loop(signal, turns context.Context, every time.Duration) error 
 				app.Report(p.stderr, name, err)
 			}
 		}
-		wait = pace(wait, every, p.system.Agent.Room())
+		wait = pace(wait, every, took, p.system.Agent.Room())
 		if early, ok := p.sleep(signal, jitter(wait), clock.Now()); !ok {
 			return nil
 		} else if early {
@@ -271,13 +273,14 @@ func (p *poller) sleep(signal context.Context, wait time.Duration, turn time.Tim
 }
 
 // pace is the time until the next turn, after one that came last after the one before. While tasks wait for a limit on
-// submitted jobs and jobs end quickly, turns come each second; without room, ever later: a dozen within 40 s.
-func pace(last, every time.Duration, room agent.Room) time.Duration {
+// submitted jobs and jobs end quickly, turns come each second; without room, ever later: a dozen within 40 s. The pause is
+// four times as long as the turn took, so that many agents of a slow controller leave it time for others.
+func pace(last, every, took time.Duration, room agent.Room) time.Duration {
 	switch room {
 	case agent.SomeRoom:
-		return min(time.Second, every)
+		return min(max(time.Second, 4*took), every)
 	case agent.NoRoom:
-		return min(max(last+last/4, time.Second), every)
+		return min(max(last+last/4, time.Second, 4*took), every)
 	}
 	return every
 }

@@ -10,15 +10,17 @@ import (
 func TestPace(t *testing.T) {
 	const every = 10 * time.Second
 	for _, tt := range []struct {
-		last, every time.Duration
-		room        agent.Room
-		want        time.Duration
+		last, every, took time.Duration
+		room              agent.Room
+		want              time.Duration
 	}{
-		{every, every, agent.Unlimited, every}, {time.Second, every, agent.Unlimited, every},
-		{every, every, agent.SomeRoom, time.Second}, {time.Second, every, agent.NoRoom, 1250 * time.Millisecond},
-		{8 * time.Second, every, agent.NoRoom, every}, {every, every, agent.NoRoom, every}, {time.Second, time.Second, agent.SomeRoom, time.Second},
+		{every, every, 0, agent.Unlimited, every}, {time.Second, every, 0, agent.Unlimited, every}, {every, every, 0, agent.NoRoom, every},
+		{every, every, 0, agent.SomeRoom, time.Second}, {time.Second, every, 0, agent.NoRoom, 1250 * time.Millisecond},
+		{8 * time.Second, every, 0, agent.NoRoom, every}, {time.Second, time.Second, 0, agent.SomeRoom, time.Second},
+		{time.Second, every, time.Second, agent.SomeRoom, 4 * time.Second}, {time.Second, every, time.Second, agent.NoRoom, 4 * time.Second},
+		{time.Second, every, time.Minute, agent.SomeRoom, every}, {time.Second, every, time.Minute, agent.Unlimited, every},
 	} {
-		if got := pace(tt.last, tt.every, tt.room); got != tt.want {
+		if got := pace(tt.last, tt.every, tt.took, tt.room); got != tt.want {
 			t.Errorf("%+v: %v", tt, got)
 		}
 	}
