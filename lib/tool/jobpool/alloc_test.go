@@ -18,7 +18,7 @@ func TestSbatchOptions(t *testing.T) {
 		"--time 5 --exclusive":                    "--time=5 --exclusive",
 		"--exclusive=user -p\tcpu --nice=-5":      "--exclusive=user --partition=cpu --nice=-5",
 		"--mcs-label='two words' --nice=-5":       "--mcs-label=two words --nice=-5",
-		"-t 2h --time-min=90min":                 "--time=2:00:00 --time-min=1:30:00",
+		"-t 2h --time-min=90min":                  "--time=2:00:00 --time-min=1:30:00",
 		"--exclusive=yes --requeue=no":            "--exclusive --no-requeue",
 		"--My_Plugin=no":                          "--My_Plugin=no",
 		"--begin=now+1hour\n--constraint=[a|b]*2": "--begin=now+1hour --constraint=[a|b]*2",
