@@ -35,6 +35,9 @@
 //	A list that lacks an instance proves little: one list counts once, and the id is asked for
 //	    lib/market/rented/list_test.go:TestOneListCountsOnce
 //	    lib/market/rented/doubt_test.go:TestListsLackAnInstance
+//	A fault reaches no further than its machine, and no credit is no fault
+//	    lib/market/rented/scope_test.go:TestBrokenMachine
+//	    lib/market/rented/scope_test.go:TestNoCredit
 //	A spending limit is a hard limit
 //	    testscripts/vast/limits_test.go:TestMaxInstancesAndPrice
 //	    testscripts/vast/limits_test.go:TestMaxCostPerTask

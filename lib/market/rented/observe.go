@@ -386,6 +386,9 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		return runner.Job{}, false, err
 	}
 	if o.End != nil && before == nil {
+		if err := r.judge(ctx, o); err != nil {
+			return runner.Job{}, false, err
+		}
 		// An instance whose task has ended must not cost any longer.
 		if err := r.sweep(ctx, v, o, instances); err != nil {
 			return runner.Job{}, false, err
@@ -545,6 +548,13 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	case stopped && (!o.Ran.IsZero() || i.Actual == "stopped" || i.Actual == "frozen"): // its log shows whether it ran
 		return r.listen(ctx, v, o, i, true, true, instances)
 	case stopped:
+		why, unpaid, err := r.unpaid(ctx, v)
+		switch {
+		case err != nil:
+			return err
+		case unpaid:
+			return r.suspend(ctx, v, o, why, instances)
+		}
 		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
 	case i.Actual == "" || i.Actual == "created" || i.Actual == "loading":
 		return r.booting(ctx, v, o, i, instances)
@@ -559,10 +569,10 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if now.Sub(o.Odd) < oddGrace {
 		return nil
 	}
-	if err := r.avoid(ctx, o.Machine); err != nil {
+	why := "the host was lost: it is " + i.Actual
+	if err := r.avoid(ctx, o.Machine, why); err != nil {
 		return err
 	}
-	why := "the host was lost: it is " + i.Actual
 	if o.Ran.IsZero() {
 		why += " since before the task was seen running, and whether it has run is not known"
 	}
