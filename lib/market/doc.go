@@ -41,6 +41,8 @@
 //	A spending limit is a hard limit
 //	    testscripts/vast/limits_test.go:TestMaxInstancesAndPrice
 //	    testscripts/vast/limits_test.go:TestMaxCostPerTask
+//	    lib/market/rented/money_test.go:TestMaxCostPerDay
+//	    lib/market/rented/money_test.go:TestCreditCarries
 //	Keys are in no message, no argument and no log
 //	    lib/market/vastai/filter_test.go:TestCleanHidesSecrets
 //	    testscripts/vast/malice_test.go:TestKeyStaysAtTheMarket

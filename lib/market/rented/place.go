@@ -61,8 +61,16 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err := r.room(o.name(), m); err != nil {
 		return err
 	}
-	if err := r.credit(ctx); err != nil {
+	account, err := r.API.Account(ctx, time.Time{})
+	if err != nil {
 		return r.ordering(ctx, err)
+	}
+	spent, err := r.purse(o.name())
+	if err != nil {
+		return err
+	}
+	if why := spent.carries(r.Limits, account.Credit, 0, 0); why != "" { // whatever the offer
+		return later("%s", why)
 	}
 	offers, err := r.offers(ctx, o.wish(), m)
 	if err != nil {
@@ -79,6 +87,9 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	for _, offer := range offers[:min(len(offers), maxOffers)] {
 		if n := r.Limits.CreatesPerHour; n > 0 && len(m.Creates) >= n {
 			return later("%d instances were ordered within an hour, as many as max_creates_per_hour", n)
+		}
+		if why := spent.carries(r.Limits, account.Credit, offer.Price, r.Estimate.Cost(offer.Offer)); why != "" {
+			return later("%s", why) // the next offer is dearer
 		}
 		request.Label, request.Bid = r.label(o.Task, o.Attempt, o.Number), offer.bid
 		o.Intent, o.Offer, o.Machine, o.GPU, o.Price, o.Bid = r.now(), offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
@@ -255,18 +266,6 @@ func (r *Runner) room(own string, m market) error {
 	}
 	if limit := r.Limits.CreatesPerHour; limit > 0 && len(m.Creates) >= limit {
 		return later("%d instances were ordered within an hour, as many as max_creates_per_hour", limit)
-	}
-	return nil
-}
-
-// credit checks an order against the account's credit.
-func (r *Runner) credit(ctx context.Context) error {
-	account, err := r.API.Account(ctx, time.Time{})
-	if err != nil {
-		return err
-	}
-	if account.Credit < r.Limits.CreditFloor || account.Credit <= 0 {
-		return later("no credit: the account has $%.2f, and credit_floor is $%.2f", account.Credit, r.Limits.CreditFloor)
 	}
 	return nil
 }
