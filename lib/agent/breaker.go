@@ -115,16 +115,26 @@ func (b breaker) counted(limits []runner.Limit, ended int) breaker {
 	return b
 }
 
-// refusedByLimit is the breaker after a limit has refused a job.
+// refusedByLimit is the breaker after a limit has refused a job. Of several that are used up, as those of other accounts of
+// the user may be, none is known to be the one.
 func refusedByLimit(reason string, limits []runner.Limit, before breaker, now time.Time) breaker {
 	b := breaker{Full: true, Count: spent, Probes: 1, Reason: reason, Since: now, Next: now.Add(fullPause)}
 	if before.Full {
 		b.Since = before.Since
 	}
-	if len(limits) > 0 {
-		b.Of, b.Max = limits[0].Of, limits[0].Max
+	if full := usedUp(limits); len(full) == 1 {
+		b.Of, b.Max = full[0].Of, full[0].Max
 	}
 	return b
+}
+
+// usedUp returns the limits without room; all where each has some again, as a job has ended since the refusal.
+func usedUp(limits []runner.Limit) []runner.Limit {
+	i := slices.IndexFunc(limits, func(l runner.Limit) bool { return l.Used < l.Max })
+	if i <= 0 {
+		return limits
+	}
+	return limits[:i] // the least room comes first
 }
 
 // refused counts a refusal, unless the tasks were already held for the same reason. It reports

@@ -241,3 +241,20 @@ func (awayRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error)) ([
 	_, err := known()
 	return nil, errors.Join(errors.New("squeue: Slurm does not answer"), err)
 }
+
+// A limit is named only if it is the one that has refused.
+func TestTheLimitThatRefuses(t *testing.T) {
+	alice, account, other := runner.Limit{Of: "alice", Used: 8, Max: 8}, runner.Limit{Of: "account research", Used: 50, Max: 100}, runner.Limit{Of: "alice in account csi", Used: 2, Max: 2}
+	free := runner.Limit{Of: "alice", Used: 7, Max: 8}
+	for _, tt := range []struct {
+		limits []runner.Limit
+		of     string
+	}{
+		{nil, ""}, {[]runner.Limit{alice}, "alice"}, {[]runner.Limit{alice, account}, "alice"}, {[]runner.Limit{alice, other}, ""},
+		{[]runner.Limit{free}, "alice"}, {[]runner.Limit{free, account}, ""},
+	} {
+		if b := refusedByLimit("sbatch: AssocMaxSubmitJobLimit", tt.limits, breaker{}, time.Time{}); b.Of != tt.of {
+			t.Errorf("%v: %q; want %q", tt.limits, b.Of, tt.of)
+		}
+	}
+}

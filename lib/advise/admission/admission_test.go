@@ -90,6 +90,10 @@ func TestCheck(t *testing.T) {
 		{"CPUs of whole cores", func(c *Cluster, _ *slurm.Partition, j *Job) {
 			j.CPUsPerTask, c.Nodes[0].ThreadsPerCore, c.Associations[0].MaxTRESPerJob = 3, 2, slurm.TRES{"cpu": 6}
 		}, "no account_limit account lab waits"},
+		{"CPUs of whole cores, of which some have one thread", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			c.Nodes = append(c.Nodes, c.Nodes[0])
+			j.CPUsPerTask, c.Nodes[0].ThreadsPerCore, c.Associations[0].MaxTRESPerJob = 3, 2, slurm.TRES{"cpu": 6}
+		}, "unknown account_limit account lab"},
 		{"CPUs of whole cores within the limit", func(c *Cluster, _ *slurm.Partition, j *Job) {
 			j.CPUsPerTask, c.Nodes[0].ThreadsPerCore, c.Associations[0].MaxTRESPerJob = 3, 2, slurm.TRES{"cpu": 8}
 		}, "yes"},
@@ -138,6 +142,9 @@ func TestCheck(t *testing.T) {
 		{"all memory of the nodes, beyond a limit that denies", func(c *Cluster, _ *slurm.Partition, j *Job) {
 			j.AllMemory, j.MemMB, c.QOS[0].MaxTRESPerJob, c.QOS[0].Flags = true, 0, slurm.TRES{"mem": 9000}, "DenyOnLimit"
 		}, "no qos_limit QoS normal"},
+		{"all memory of the nodes, which may be enough for the QoS", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.AllMemory, j.MemMB, c.QOS[0].MinTRESPerJob = true, 0, slurm.TRES{"mem": 9000}
+		}, "unknown qos_limit QoS normal"},
 		{"licenses of whole nodes", func(c *Cluster, _ *slurm.Partition, j *Job) {
 			j.Exclusive, j.Licenses, c.Licenses = true, map[string]int64{"matlab": 3}, []slurm.License{{Name: "matlab", Total: 9}}
 			c.Associations[0].MaxTRESPerJob = slurm.TRES{"license/matlab": 2}

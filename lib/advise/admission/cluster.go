@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -219,18 +220,18 @@ func (c *Cluster) countsMemory() bool {
 	return !c.Known.Config || strings.Contains(strings.ToUpper(c.Config.Get("SelectTypeParameters")), "MEMORY")
 }
 
-// threads returns how many CPUs of a core a job may get together, at least 1: the most of any node of the partition.
-// A job gets whole cores.
-func (c *Cluster) threads(p *slurm.Partition) int64 {
+// threads returns how many CPUs of a core a job gets together, at least and at most on a node of the partition: a job gets
+// whole cores.
+func (c *Cluster) threads(p *slurm.Partition) (least, most int64) {
 	by := strings.ToUpper(c.Config.Get("SelectTypeParameters"))
 	if c.Known.Config && !strings.Contains(by, "CORE") && !strings.Contains(by, "SOCKET") {
-		return 1
+		return 1, 1
 	}
-	threads := int64(1)
 	for n := range c.nodesOf(p) {
-		threads = max(threads, n.CoreCPUs())
+		of := n.CoreCPUs()
+		least, most = min(cmp.Or(least, of), of), max(most, of)
 	}
-	return threads
+	return max(least, 1), max(most, 1)
 }
 
 // nodesOf are the nodes of a partition.

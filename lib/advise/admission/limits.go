@@ -40,9 +40,9 @@ func (k *checker) tres(each bool) map[string]taken {
 		x.most = max(x.most, amount)
 		t[name] = x
 	}
-	threads := k.c.threads(k.p)
-	cores := n * float64((k.need.CPUs+threads-1)/threads*threads)
-	t["cpu"] = taken{t["cpu"].asked, cores, cores}
+	ofCores := func(threads int64) float64 { return n * float64((k.need.CPUs+threads-1)/threads*threads) }
+	least, widestCore := k.c.threads(k.p)
+	t["cpu"] = taken{t["cpu"].asked, ofCores(least), ofCores(widestCore)}
 	most("mem", n*float64(k.need.MemMB)) // it is not known whether limits count what comes with the GPUs
 	for name, whole := range k.c.wholeNodes(k.p, k.j) {
 		x := t[name]
@@ -96,6 +96,9 @@ func (k *checker) most(code, whose, what string, has map[string]taken, limits sl
 		case value.most > limit && limit < 1<<40 && (k.whole() || k.j.AllMemory):
 			k.unknown(code, whose, "whole nodes may have more %s than requested; %s allows %s %s",
 				resource(name), whose, amount(name, limit), what)
+		case value.most > limit && name == "cpu":
+			k.unknown(code, whose, "%s on nodes whose cores have most threads, %s allows %s %s",
+				amount(name, value.most), whose, amount(name, limit), what)
 		case value.most > limit:
 			k.unknown(code, whose, "%s come with the GPUs, %s allows %s %s", amount(name, value.most), whose, amount(name, limit), what)
 		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 &&
@@ -195,7 +198,7 @@ func (k *checker) qosLimits() {
 					code = "min_gpu"
 				}
 				report := k.limit
-				if has[name].most >= least && k.whole() {
+				if has[name].most >= least && (k.whole() || k.j.AllMemory) {
 					report = k.unknown
 				}
 				report(code, whose, "%s requested, the QoS %s requires %s or more",

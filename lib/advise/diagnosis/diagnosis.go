@@ -149,8 +149,11 @@ func (d *diagnosing) advise(text string, command ...string) {
 	d.Action = Action{Text: text, Command: command}
 }
 
-// update is a command that changes the job.
+// update is a command that changes the job; nil for one that is only planned.
 func (d *diagnosing) update(change string) []string {
+	if d.job.ArrayID == 0 {
+		return nil
+	}
 	return []string{"scontrol", "update", "job=" + d.job.Label, change}
 }
 

@@ -115,13 +115,16 @@ const MaxCompared = 64
 
 // Accepts asks about an answer, and then about its other forms, of which the first that Slurm takes replaces its options.
 func (v Verifier) Accepts(ctx context.Context, a *Answer) *Refusal {
-	no := v.ask(ctx, a, a.Options)
+	if v.Skips != nil && v.Skips(a) {
+		return nil
+	}
+	_, no := v.ask(ctx, a, a.Options)
 	if no == nil {
 		return nil
 	}
 	if !slices.ContainsFunc(slurmsOwn, func(words string) bool { return strings.Contains(no.Words, words) }) {
 		for _, form := range a.Forms(v.Given) {
-			if v.ask(ctx, a, form) == nil {
+			if taken, _ := v.ask(ctx, a, form); taken {
 				v.note("Slurm takes the job only in this form: %s", no.Said)
 				a.Options = form
 				return nil
@@ -132,22 +135,23 @@ func (v Verifier) Accepts(ctx context.Context, a *Answer) *Refusal {
 	return no
 }
 
-func (v Verifier) ask(ctx context.Context, a *Answer, options sbatch.Options) *Refusal {
-	if v.Skips != nil && v.Skips(a) {
-		return nil
+// ask reports whether Slurm takes an answer with these options, or its refusal; neither if it does not answer.
+func (v Verifier) ask(ctx context.Context, a *Answer, options sbatch.Options) (taken bool, no *Refusal) {
+	err := v.Ask(ctx, a, options)
+	if err == nil {
+		return true, nil
 	}
-	var no *Refusal
-	if err := v.Ask(ctx, a, options); ctx.Err() != nil || !errors.As(err, &no) {
-		return nil
+	if ctx.Err() != nil || !errors.As(err, &no) {
+		return false, nil
 	}
 	// Of a job of several nodes of which some are reserved for others now, --test-only says that it can never be; sbatch
 	// takes it, and it waits.
 	if r := a.Reserved(); r != nil && a.Asked.Nodes > 1 && strings.Contains(no.Words, "Requested node configuration is not available") {
 		v.note("nodes of partition %s are reserved (%s) until %s: the job may wait for them",
 			strings.Join(a.Partitions, ","), r.Name, slurm.Time(r.End).Format("2006-01-02T15:04:05"))
-		return nil
+		return true, nil
 	}
-	return no
+	return false, no
 }
 
 func (v Verifier) note(format string, args ...any) {

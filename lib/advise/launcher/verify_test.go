@@ -72,6 +72,12 @@ func TestTaken(t *testing.T) {
 			"--nodes=1 --partition=q --gpus-per-node=2", 3},
 		{"everything", without("--", "nothing today"), nil, none, 15},
 		{"no room at this time", without("--", "Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit)"), nil, none, 1},
+		{"a form about which the controller does not answer", func(args string) string {
+			if strings.Contains(args, "a100:") {
+				return "Unable to contact slurm controller"
+			}
+			return lacks("a100:")(args)
+		}, nil, none, 15},
 		{"a controller that is away", without("--", "Unable to contact slurm controller"), nil, none, 1},
 	} {
 		l := Direct(gpu.Builtin())

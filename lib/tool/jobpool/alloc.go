@@ -312,23 +312,29 @@ func sbatchOptions(texts []string) (options sbatch.Options, err error) {
 		if err == nil && (len(line.Command) > 0 || len(line.Jobs) > 1) {
 			err = fmt.Errorf("%q is not an option of sbatch", append(line.Command, ":")[0])
 		}
-		for _, o := range line.Jobs[0] {
-			if known := sbatch.Lookup(o.Name); err == nil && known != nil && known.Use&sbatch.ByPool == 0 {
-				err = fmt.Errorf("--%s is not allowed for the jobs of a pool", o.Name)
+		given := line.Jobs[0]
+		for i, o := range given {
+			if known := sbatch.Lookup(o.Name); known != nil {
+				if known.Use&sbatch.ByPool == 0 {
+					err = cmp.Or(err, fmt.Errorf("--%s is not allowed for the jobs of a pool", o.Name))
+				}
+				var wrong error
+				given[i], wrong = sbatch.Parse(o.Arg()) // a duration, yes and no as ponos.yaml has them
+				err = cmp.Or(err, wrong)
 			}
-			err = cmp.Or(err, o.Check())
+			err = cmp.Or(err, given[i].Check())
 		}
-		if both := line.Jobs[0].Conflict(sbatch.Newest); both != nil {
+		if both := given.Conflict(sbatch.Newest); both != nil {
 			err = cmp.Or(err, fmt.Errorf("--%s and --%s cannot be combined", both[0], both[1]))
 		}
 		if err != nil {
 			hint := "write it as in --alloc-sbatch=--partition=gpu"
-			if line.Jobs[0].Has("array") {
+			if given.Has("array") {
 				hint = "--max-jobs sets how many there are"
 			}
 			return nil, fault.Hint(fault.Errorf(fault.Usage, "--alloc-sbatch: %w", err), hint)
 		}
-		options = options.With(line.Jobs[0]...)
+		options = options.With(given...)
 	}
 	return options, nil
 }

@@ -18,6 +18,9 @@ func TestSbatchOptions(t *testing.T) {
 		"--time 5 --exclusive":                    "--time=5 --exclusive",
 		"--exclusive=user -p\tcpu --nice=-5":      "--exclusive=user --partition=cpu --nice=-5",
 		"--mcs-label='two words' --nice=-5":       "--mcs-label=two words --nice=-5",
+		"-t 2h --time-min=90min":                  "--time=2:00:00 --time-min=1:30:00",
+		"--exclusive=yes --requeue=no":            "--exclusive --no-requeue",
+		"--My_Plugin=no":                          "--My_Plugin=no",
 		"--begin=now+1hour\n--constraint=[a|b]*2": "--begin=now+1hour --constraint=[a|b]*2",
 		"": "", " ": "",
 	} {
@@ -31,6 +34,7 @@ func TestSbatchOptions(t *testing.T) {
 		"-N1 : -N2": {"", ""}, "--array=1-3": {"--array is not allowed for the jobs of a pool", "--max-jobs sets how many there are"},
 		"-p cpu -a1-3": {"--array is not allowed", "--max-jobs"}, "--wrap=true": {"--wrap is not allowed", ""}, "--job-name=x": {"--job-name is not allowed", ""},
 		"--mem=1.5G": {"expected megabytes", ""}, "--mem=1G --mem-per-cpu=1G": {"cannot be combined", ""}, "--comment='a": {"unmatched", ""}, "--mem": {"lacks a value", ""},
+		"--requeue=no --no-requeue --mem=1G --mem-per-gpu=1G": {"cannot be combined", ""}, "-t 2x": {"a duration such as 2h", ""},
 	} {
 		got, err := sbatchOptions([]string{text})
 		if !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), want[0]) || !strings.Contains(fault.HintOf(err), want[1]) {
