@@ -29,8 +29,12 @@
 //	Requests to the market are bounded by time, not by tasks
 //	    testscripts/vast/account_test.go:TestRequestsOf500Instances
 //	    lib/market/vastai/governor_test.go:TestGovernorShares
-//	A list that lacks an instance proves little: one list counts once
+//	A machine that may run a task keeps it until it is known to be gone
+//	    lib/market/rented/doubt_test.go:TestOneMachineAfterABootFault
+//	    lib/market/rented/doubt_test.go:TestBegunAfterABootFault
+//	A list that lacks an instance proves little: one list counts once, and the id is asked for
 //	    lib/market/rented/list_test.go:TestOneListCountsOnce
+//	    lib/market/rented/doubt_test.go:TestListsLackAnInstance
 //	A spending limit is a hard limit
 //	    testscripts/vast/limits_test.go:TestMaxInstancesAndPrice
 //	    testscripts/vast/limits_test.go:TestMaxCostPerTask

@@ -22,6 +22,7 @@ import (
 const (
 	turnCalls  = 25 // requests of a turn in which no task ends
 	maxEndings = 20 // logs of instances whose tasks have ended
+	maxShows   = 5  // instances that are asked for by their ids
 	maxDooms   = 60 // instances to destroy: the vastai program accepts 64 at once
 	turnUnits  = 3  // how long logs are read, and how long to wait for destroy requests at the end
 )
@@ -42,7 +43,11 @@ type view struct {
 	logs     int // how many logs may still be read
 	endings  int // how many logs of ended ones may still be read
 	dooms    int
-	ordering bool // an order was placed in this turn
+	shows    int     // how many instances may still be asked for by their ids
+	stubborn []int64 // instances that still exist after several requests to destroy them
+	absent   int     // how many instances of orders the list lacks,
+	present  int     // and how many it has
+	ordering bool    // an order was placed in this turn
 	read     map[int64]logText
 	open     []*order       // orders, as they were when the turn began
 	billFrom time.Time      // from which day on the bill is requested
@@ -107,6 +112,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	})
 	rest := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool { return slices.Contains(found, o) })
 	v.open = orders
+	r.missing(ctx, v)
 	var jobs []runner.Job
 	seen := map[string]bool{}
 	for n, o := range slices.Concat(found, rest) {
@@ -158,6 +164,10 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			jobs = append(jobs, job)
 		}
 	}
+	if len(v.stubborn) > 0 && r.Log != nil {
+		r.Log.Warn("instances still exist, and cost money, after several requests to destroy them; look at them in the console of Vast.ai",
+			"instances", v.stubborn)
+	}
 	r.flush(ctx, v)
 	r.reconcile(ctx, v, orders)
 	r.await(ctx, v)
@@ -167,7 +177,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 // view groups a list by the orders to which its instances belong.
 func (r *Runner) view(list vastai.Listing) *view {
 	v := &view{
-		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, list: list,
+		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, shows: maxShows, list: list,
 		read: map[int64]logText{},
 	}
 	for _, i := range list.Instances {
@@ -395,6 +405,33 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 
 func (v *view) begun() time.Time { return v.began }
 
+// When many instances vanish from the list at once, the list is at fault rather than their hosts: what
+// follows waits manySettles times as long.
+const (
+	manyAbsent  = 3
+	manySettles = 10
+)
+
+func (v *view) many() bool { return v.absent >= manyAbsent && v.absent > v.present }
+
+// missing counts the instances of orders that the list lacks, and says so if they are many.
+func (r *Runner) missing(ctx context.Context, v *view) {
+	for _, o := range v.open {
+		switch {
+		case o.End != nil || o.Instance == 0 || v.began.Sub(o.Created) < r.Settle:
+		case slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance }):
+			v.present++
+		case o.Status != awaited: // it is known to be gone
+			v.absent++
+		}
+	}
+	if v.many() {
+		r.once(ctx, "many absent", r.now().Add(manySettles*r.Settle), fmt.Sprintf(
+			"the list of instances lacks %d of %d at once: nothing follows before %v, and then each is asked for by its id",
+			v.absent, v.absent+v.present, manySettles*r.Settle))
+	}
+}
+
 // fresh returns the instances of an order with its present label.
 func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance {
 	label := r.label(o.Task, o.Attempt, o.Number)
@@ -435,6 +472,19 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 			o.Missing = v.began
 		}
 		if o.Absent < 2 || v.began.Sub(o.Created) < r.Settle || v.began.Sub(o.Missing) < r.Settle {
+			return nil
+		}
+		if v.many() && v.began.Sub(o.Missing) < manySettles*r.Settle {
+			return nil
+		}
+		if there, err := r.show(ctx, v, o.Instance); there || err != nil {
+			switch {
+			case there:
+				o.Absent, o.Missing = 0, time.Time{}
+				r.once(ctx, "incomplete list", now.Add(time.Hour), "lists lack an instance that exists", "instance", o.Instance)
+			case !errors.Is(err, errNoTime):
+				r.warn("it is not known whether an instance is gone", o, err)
+			}
 			return nil
 		}
 		billed := r.toldByBill(ctx, v, o)

@@ -122,7 +122,10 @@ type spell struct {
 type doomed struct {
 	ID     int64     `json:"id"`
 	Absent int       `json:"absent,omitempty"`
-	Seen   time.Time `json:"seen,omitzero"` // the last list that showed or missed it
+	Seen   time.Time `json:"seen,omitzero"`   // the last list that showed or missed it
+	Shown  int       `json:"shown,omitempty"` // how many lists have shown it
+	// Counted says that the start of the task there is counted as a loss.
+	Counted bool `json:"counted,omitempty"`
 }
 
 const (
@@ -434,15 +437,18 @@ func (o *order) there(now time.Time) time.Time {
 // awaits reports whether an order only waits for the bill.
 func (o *order) awaits() bool { return o.End == nil && o.Absent >= 2 && o.Status == awaited }
 
-// part records what the present instance has cost, and has it destroyed.
-func (o *order) part(now time.Time) {
+// part records what the present instance has cost, and has it destroyed. Counted says that the start
+// of the task there is counted as a loss.
+func (o *order) part(now time.Time, counted bool) {
 	if o.Instance == 0 {
 		return
 	}
 	cost := o.estimate(now)
 	o.Past = append(o.Past, spell{ID: o.Instance, Cost: cost})
 	o.Spent += cost
-	o.doom(o.Instance)
+	if o.doom(o.Instance); len(o.Doomed) > 0 {
+		o.Doomed[len(o.Doomed)-1].Counted = counted
+	}
 	o.Instance, o.Absent, o.Dead, o.Checked = 0, 0, 0, false
 	o.Ran, o.Odd, o.Missing, o.Seen, o.DeadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	o.Number++

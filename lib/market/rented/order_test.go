@@ -186,7 +186,8 @@ func TestWrongMachine(t *testing.T) {
 // One that is dearer than its offer has said is given back as well.
 func TestDearerThanOffered(t *testing.T) {
 	s := newStand(t, 2)
-	s.begin(1).price = 9
+	i := s.begin(1)
+	i.price, i.fields["actual_status"] = 9, "loading"
 	s.turn()
 	if e := s.events("fault"); len(e) != 1 || !strings.Contains(e[0].Reason, "the instance costs $9.0000 an hour, more than max_price_per_hour, and has cost $0.1") || e[0].Machine != 1 {
 		t.Errorf("%+v", e)

@@ -40,6 +40,9 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if wait := o.Held.Sub(r.now()); wait > 0 {
 		return later("the order is held for %v: %s", wait.Round(time.Second), o.Status)
 	}
+	if err := o.doubt(); err != nil {
+		return err
+	}
 	env, command, err := environment(o.Dir)
 	if err != nil {
 		return err
@@ -116,7 +119,9 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 			}
 		}
 		switch {
-		case errors.Is(err, vastai.ErrOfferGone), created.ID > 0:
+		case created.ID > 0: // it may run the task until it is gone
+			return o.doubt()
+		case errors.Is(err, vastai.ErrOfferGone):
 			continue
 		case errors.Is(err, vastai.ErrRejected):
 			if hold, err := r.rejected(ctx, o, env, err); err != nil || hold {
