@@ -141,7 +141,7 @@ func compile(dir string, tools []string) error {
 		}
 		tags += ",covered"
 	}
-	args := append([]string{"build", "-tags", tags, "-o", dir + "/"}, more...) // as "make test", to share what is compiled
+	args := append([]string{"build", "-trimpath", "-tags", tags, "-o", dir + "/"}, more...) // as "make build", to share what is compiled
 	for _, t := range programs(tools) {
 		args = append(args, module+"/cmd/"+t)
 	}

@@ -106,7 +106,7 @@ func TestWheel(t *testing.T) {
 		t.Fatal(err)
 	}
 	programs := filepath.Join(dir, "programs") + "/"
-	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-ldflags", "-s -w", "-o", programs, "./cmd/jobpool", "./cmd/lfind")
+	build := exec.Command("go", "build", "-trimpath", "-tags", "urfave_cli_no_docs", "-ldflags", "-s -w", "-o", programs, "./cmd/jobpool", "./cmd/lfind")
 	build.Dir, build.Env = harness.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
