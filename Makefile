@@ -51,7 +51,7 @@ build: ## build the tools into bin/
 QUICK := -vet=off -ldflags=-w $(TAGS)
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
 # not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
-SCRIPTFLAGS := $(QUICK) -count=1 -p 4 -parallel 4 -timeout 60m
+SCRIPTFLAGS := $(QUICK) -count=1 -p 6 -parallel 4 -timeout 60m
 space := $(subst ,, )
 # The race detector delays the exit of each program by a second, and the tests start many.
 RACE ?= -race
