@@ -134,7 +134,8 @@ func NewVast(c config.Config, log *slog.Logger) (*rented.Runner, error) {
 		Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: rented.Limits{
-			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
+			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, CostPerDay: v.MaxCostPerDay,
+			Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
 			CreditFloor: v.CreditFloor, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
 		},
 		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss,

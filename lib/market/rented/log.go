@@ -64,13 +64,21 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 	if o.Dead < deadReads || now.Sub(o.DeadAt) < r.Settle {
 		return nil
 	}
-	if stopped && i.Bid && o.told() == nil {
-		// An instance that is outbid is stopped without a report. If its task had ended before, it
-		// has reported that, at least in the label if the log cannot be read.
-		if err != nil {
+	if stopped && o.told() == nil {
+		// An instance that is outbid, or not paid for, is stopped without a report. If its task had ended
+		// before, it has reported that, at least in the label if the log cannot be read.
+		cause, lost, failed := "it was outbid", i.Bid, error(nil)
+		if !lost {
+			if cause, lost, failed = r.unpaid(ctx, v); failed != nil {
+				return failed
+			}
+		}
+		if lost && err != nil {
 			r.remark(o, "the end of the log could not be read: "+why(err))
 		}
-		return r.lose(ctx, v, o, "the instance was stopped: it was outbid", instances)
+		if lost {
+			return r.lose(ctx, v, o, "the instance was stopped: "+cause, instances)
+		}
 	}
 	reason := "the container has ended without an exit code"
 	if stopped {
