@@ -183,4 +183,7 @@ func TestSilentSlurmOnATerminal(t *testing.T) {
 			t.Errorf("%s: %q", line, out)
 		}
 	}
+	if !harness.Wait(func() bool { return len(left(dir)) == 0 }) {
+		t.Errorf("left: %q", left(dir))
+	}
 }

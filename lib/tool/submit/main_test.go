@@ -221,6 +221,7 @@ func TestJobScript(t *testing.T) {
 	}{
 		{"", "", ""}, // no job script
 		{"#SBATCH --mem=2G -p gpu", "", "[mem=2G partition=gpu] /bin/sh job.sh a"},
+		{"#SBATCH -t 2h", "", "[time=2:00:00] /bin/sh job.sh a"},
 		{"#SBATCH --mem=2G", "--mem 3G", "[] /bin/sh job.sh a"},
 		{"#SBATCH -J train -o x -e y --comment=z", "",
 			"[] name=train /bin/sh job.sh a; --output and --error: the output is in the log of the task (ponos-log); ignored: --comment"},
