@@ -91,6 +91,16 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 	"empty list": func(c *chaos, _ *server.Instance) {
 		c.market.Break(server.Fault{Method: "GET", Path: lists, Times: 1, Status: 200, Body: `{"success":true,"instances_found":0,"instances":[],"total_instances":0,"label_counts":{},"next_token":null}`})
 	},
+	"empty lists": func(c *chaos, _ *server.Instance) { // longer than settle
+		mend := c.market.Break(server.Fault{Method: "GET", Path: lists, Status: 200, Body: `{"success":true,"instances_found":0,"instances":[],"total_instances":0,"label_counts":{},"next_token":null}`})
+		time.AfterFunc(1500*time.Millisecond, mend)
+	},
+	"several destroys not found": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Method: "DELETE", Path: `^/api/v0/instances/[?]`, Times: 2, Status: 404, Body: `{"success":false,"error":"instances_not_found","msg":"not_found"}`})
+	},
+	"instance that cannot be shown": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Method: "GET", Path: one, Times: 2, Status: 500, Body: "no", Type: "text/plain"})
+	},
 	"row that cannot be read": func(c *chaos, i *server.Instance) {
 		if i != nil {
 			id := i.ID

@@ -305,7 +305,9 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 		if len(o.instances()) == 0 {
 			continue
 		}
-		b := Bill{Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Machine: o.Machine, GPU: o.GPU, Instances: o.instances(), Estimated: o.Spent}
+		b := Bill{
+			Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Machine: o.Machine, GPU: o.GPU, Instances: o.instances(), Estimated: o.Spent,
+		}
 		if o.Instance != 0 {
 			b.Estimated += o.estimate(r.now())
 		}
