@@ -43,6 +43,9 @@
 //	    testscripts/vast/limits_test.go:TestMaxCostPerTask
 //	    lib/market/rented/money_test.go:TestMaxCostPerDay
 //	    lib/market/rented/money_test.go:TestCreditCarries
+//	Output is read whole, or is told where it is missing
+//	    lib/market/rented/logs_test.go:TestFastOutput
+//	    lib/market/rented/logs_test.go:TestOutputCut
 //	Keys are in no message, no argument and no log
 //	    lib/market/vastai/filter_test.go:TestCleanHidesSecrets
 //	    testscripts/vast/malice_test.go:TestKeyStaysAtTheMarket

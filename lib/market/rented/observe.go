@@ -525,9 +525,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	o.fill(i)
 	dearer := !o.Rebuilt && before > 0 && i.Price > before*priceSlack
 	if dearer {
-		said := fmt.Sprintf("the price has changed from %s to %s an hour", dollars(before), dollars(i.Price))
-		r.say(said, o)
-		r.remark(o, said)
+		r.say(fmt.Sprintf("the price has changed from %s to %s an hour", dollars(before), dollars(i.Price)), o)
 	}
 	if grace := r.grace(o); grace >= 0 && v.began.Sub(o.Seen) >= grace/3 || v.began.Before(o.Seen) {
 		o.Seen = v.began

@@ -218,7 +218,7 @@ func (f *fake) Destroy(ctx context.Context, ids ...int64) error {
 	return nil
 }
 
-func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
+func (f *fake) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	_ = f.ask(ctx, "log")
 	f.mu.Lock()
 	f.logs++
@@ -236,7 +236,8 @@ func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
 	if i == nil {
 		return nil, vastai.ErrNotReady
 	}
-	return []byte(i.log), i.logErr
+	all := slices.Collect(strings.Lines(i.log))
+	return []byte(strings.Join(all[max(0, len(all)-lines):], "")), i.logErr
 }
 
 func (f *fake) Charges(ctx context.Context, from, _ time.Time, after string) ([]vastai.Charge, string, error) {
