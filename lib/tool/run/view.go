@@ -148,15 +148,16 @@ const longName = 24
 func (v view) lines(now time.Time, width, height int) []string {
 	width, height = cmp.Or(width, 80), cmp.Or(height, 24)
 	count := tasklist.CountOf(v.tasks)
-	head := fmt.Sprintf("%s: %s, %s", v.name, count, v.where)
+	head := fmt.Sprintf("%s: %s", v.name, count)
 	if left := v.left(now); left != "" {
 		head += ", " + left
 	}
-	lines := []string{head, v.bar(width - 1)}
-	room := max(0, height-len(lines)-2) // below are a note and the keys, and the line of the cursor
+	lines := []string{head + ", " + v.where, v.bar(width - 1)}
+	room := height - len(lines) - 2 // below are the keys, and the line of the cursor
 	if v.note != "" {
 		room--
 	}
+	room = max(0, room)
 	var running, bad, waits []spool.Summary
 	for _, t := range v.tasks {
 		switch {
