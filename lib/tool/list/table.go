@@ -148,7 +148,7 @@ var columns = []string{
 	"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds",
 	"exit_code", "reason",
 }
-var moreColumns = []string{"job", "cpu_seconds", "max_memory", "code", "options", "command"}
+var moreColumns = []string{"job", "cpu_seconds", "max_memory", "cost_dollars", "code", "options", "command"}
 
 // table writes a table for programs: a header, and a line for each task.
 func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) error {
@@ -212,12 +212,16 @@ func writeTable(out io.Writer, parameters []string, rows []record) error {
 		if r.MaxMemory != nil {
 			memory = fmt.Sprint(*r.MaxMemory)
 		}
+		cost := ""
+		if r.Cost > 0 {
+			cost = fmt.Sprintf("%.4f", r.Cost)
+		}
 		cells := []string{string(r.ID), r.Slug, r.Group, string(r.State), fmt.Sprint(r.Tries()),
 			stamp(r.Created), stamp(r.Started), stamp(r.Ended), seconds(r.WaitSeconds), seconds(r.RunSeconds), exit, r.Reason}
 		for _, p := range parameters {
 			cells = append(cells, r.Parameters[p])
 		}
-		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, code(r.Source), options(r.Request), shell.Join(r.Command))
+		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, cost, code(r.Source), options(r.Request), shell.Join(r.Command))
 		if err := line(out, cells); err != nil {
 			return err
 		}

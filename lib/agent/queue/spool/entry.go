@@ -60,7 +60,8 @@ type Entry struct {
 	Ended       time.Time         `json:"ended,omitzero"`
 	Job         string            `json:"job,omitempty"` // the last one, when it has ended
 	CPUSeconds  *float64          `json:"cpu_seconds,omitempty"`
-	MaxMemory   *int64            `json:"max_memory,omitempty"` // bytes
+	MaxMemory   *int64            `json:"max_memory,omitempty"`   // bytes
+	Cost        float64           `json:"cost_dollars,omitempty"` // of a rented machine; 0: nothing, or unknown
 }
 
 // Tries returns how often the task was tried, by itself and by its retries before.
@@ -348,6 +349,7 @@ func (s *Spool) finishStopped(e Entry) error {
 // finish moves a task to done/. Its variables, which may be secrets, are removed.
 func (s *Spool) finish(e Entry, from string, r task.Report) error {
 	e.State, e.Reason, e.ExitCode, e.Ended, e.Job, e.Kept = r.State, r.Reason, r.ExitCode, s.now().UTC(), r.Job, r.Kept
+	e.Cost = r.Cost
 	// The agent sees a job begin and end up to a turn later, or never begin. The clock of another
 	// host is used within plausible bounds.
 	if began := r.Began.UTC(); !r.Began.IsZero() && !began.Before(e.Created) &&
