@@ -312,7 +312,7 @@ func write(ctx context.Context, dir, mode string, stderr io.Writer) (setup.Made,
 		case !said:
 			said = true
 			app.Report(stderr, name, fault.Hint(
-				fmt.Errorf("Slurm does not answer (%s): waiting, as the first configuration needs its partitions",
+				fmt.Errorf("no answer from Slurm (%s): waiting, as the first configuration needs its partitions",
 					strings.TrimPrefix(fault.Text(err), "--init: Slurm: ")),
 				"ponos run --local runs on this machine"))
 		}
