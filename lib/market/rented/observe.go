@@ -48,6 +48,7 @@ type view struct {
 	absent   int     // how many instances of orders the list lacks,
 	present  int     // and how many it has
 	ordering bool    // an order was placed in this turn
+	over     string  // why all tasks that run have to end; "": they go on
 	read     map[int64]logText
 	open     []*order       // orders, as they were when the turn began
 	billFrom time.Time      // from which day on the bill is requested
@@ -113,6 +114,9 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	rest := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool { return slices.Contains(found, o) })
 	v.open = orders
 	r.missing(ctx, v)
+	if v.over, err = r.watch(ctx); err != nil {
+		return nil, err
+	}
 	var jobs []runner.Job
 	seen := map[string]bool{}
 	for n, o := range slices.Concat(found, rest) {
@@ -386,6 +390,9 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		return runner.Job{}, false, err
 	}
 	if o.End != nil && before == nil {
+		if err := r.judge(ctx, o); err != nil {
+			return runner.Job{}, false, err
+		}
 		// An instance whose task has ended must not cost any longer.
 		if err := r.sweep(ctx, v, o, instances); err != nil {
 			return runner.Job{}, false, err
@@ -438,9 +445,13 @@ func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance 
 	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.isDoomed(i.ID) })
 }
 
-// priceSlack is the factor by which the price of an instance may exceed max_price_per_hour: the cost
-// of its disk is rounded.
-const priceSlack = 1.05
+// priceSlack is the factor by which the price of an instance may exceed that of its offer, or
+// max_price_per_hour, in silence: the cost of its disk is rounded. An instance that is dearer than its
+// offer by more than priceBound is given back, unless its task runs.
+const (
+	priceSlack = 1.05
+	priceBound = 1.25
+)
 
 // Messages of a host that indicate a fault while it loads an image.
 var (
@@ -510,7 +521,12 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	}
 	i := v.all[at]
 	o.Absent, o.Missing, o.Nameless = 0, time.Time{}, v.list.Nameless()
+	before := o.Price
 	o.fill(i)
+	dearer := !o.Rebuilt && before > 0 && i.Price > before*priceSlack
+	if dearer {
+		r.say(fmt.Sprintf("the price has changed from %s to %s an hour", dollars(before), dollars(i.Price)), o)
+	}
 	if grace := r.grace(o); grace >= 0 && v.began.Sub(o.Seen) >= grace/3 || v.began.Before(o.Seen) {
 		o.Seen = v.began
 	}
@@ -526,10 +542,18 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 				dollars(i.Price), dollars(o.estimate(now)))
 			return r.fault(ctx, v, o, why, instances)
 		}
+		if dearer && i.Price > before*priceBound {
+			why := fmt.Sprintf("the instance costs %s an hour, and its offer %s; it has cost %s",
+				dollars(i.Price), dollars(before), dollars(o.estimate(now)))
+			return r.fault(ctx, v, o, why, instances)
+		}
 		o.Checked = whole
 	}
 	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now) > limit {
 		return r.last(ctx, o, end{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"})
+	}
+	if v.over != "" {
+		return r.last(ctx, o, end{State: task.Error, Reason: v.over})
 	}
 	stopped := i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen"
 	switch {
@@ -545,6 +569,13 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	case stopped && (!o.Ran.IsZero() || i.Actual == "stopped" || i.Actual == "frozen"): // its log shows whether it ran
 		return r.listen(ctx, v, o, i, true, true, instances)
 	case stopped:
+		why, unpaid, err := r.unpaid(ctx, v)
+		switch {
+		case err != nil:
+			return err
+		case unpaid:
+			return r.suspend(ctx, v, o, why, instances)
+		}
 		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
 	case i.Actual == "" || i.Actual == "created" || i.Actual == "loading":
 		return r.booting(ctx, v, o, i, instances)
@@ -559,10 +590,10 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if now.Sub(o.Odd) < oddGrace {
 		return nil
 	}
-	if err := r.avoid(ctx, o.Machine); err != nil {
+	why := "the host was lost: it is " + i.Actual
+	if err := r.avoid(ctx, o.Machine, why); err != nil {
 		return err
 	}
-	why := "the host was lost: it is " + i.Actual
 	if o.Ran.IsZero() {
 		why += " since before the task was seen running, and whether it has run is not known"
 	}

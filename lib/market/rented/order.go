@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -514,15 +515,54 @@ func (o *order) fill(i vastai.Instance) {
 	}
 }
 
-// market is the state that all orders share: when the last ones were placed, and the avoided
-// machines.
+// market is the state that all orders share: when the last ones were placed, the avoided machines, and
+// what is known of others.
 type market struct {
-	Creates []time.Time         `json:"creates,omitempty"`
-	Avoided map[int64]time.Time `json:"shunned,omitempty"` // until when
+	Creates []time.Time       `json:"creates,omitempty"`
+	Avoided map[int64]Avoided `json:"avoided,omitempty"`
+	// Quick has the machines on which tasks have failed at once, and none has done better since; Well
+	// is when a task has done better on any machine.
+	Quick map[int64]quick `json:"quick,omitempty"`
+	Well  time.Time       `json:"well,omitzero"`
+}
+
+// Avoided says until when and why a machine is avoided.
+type Avoided struct {
+	Until time.Time `json:"until"`
+	Why   string    `json:"why"`
+}
+
+// quick is which tasks have failed at once on a machine, and since when.
+type quick struct {
+	Tasks []task.ID `json:"tasks"`
+	Since time.Time `json:"since"`
+}
+
+// quickFailures is how many different tasks fail at once on a machine that is at fault.
+const quickFailures = 2
+
+// ran records how a task has run on a machine, and reports whether the machine is to blame: several
+// tasks have failed on it at once, and tasks have done better on others meanwhile, or have not failed
+// so on any other. Tasks that fail everywhere are at fault themselves.
+func (m *market) ran(machine int64, id task.ID, failed bool, now time.Time) (blame bool) {
+	if !failed {
+		delete(m.Quick, machine)
+		m.Well = now
+		return false
+	}
+	q, known := m.Quick[machine]
+	if !known {
+		q.Since = now
+	}
+	if !slices.Contains(q.Tasks, id) {
+		q.Tasks = append(q.Tasks, id)
+	}
+	m.Quick[machine] = q
+	return len(q.Tasks) >= quickFailures && (len(m.Quick) == 1 || m.Well.After(q.Since))
 }
 
 func (r *Runner) readMarket() (market, error) {
-	m := market{Avoided: map[int64]time.Time{}}
+	m := market{Avoided: map[int64]Avoided{}, Quick: map[int64]quick{}}
 	b, err := os.ReadFile(filepath.Join(r.Dir, "market.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -541,13 +581,13 @@ func (r *Runner) readMarket() (market, error) {
 		}
 	}
 	m.Creates = slices.DeleteFunc(m.Creates, func(t time.Time) bool { return now.Sub(t) > time.Hour })
-	for id, until := range m.Avoided {
-		if now.After(until) {
-			delete(m.Avoided, id)
-		}
-	}
+	maps.DeleteFunc(m.Avoided, func(_ int64, a Avoided) bool { return now.After(a.Until) })
+	maps.DeleteFunc(m.Quick, func(_ int64, q quick) bool { return now.Sub(q.Since) > r.Avoid })
 	if m.Avoided == nil {
-		m.Avoided = map[int64]time.Time{}
+		m.Avoided = map[int64]Avoided{}
+	}
+	if m.Quick == nil {
+		m.Quick = map[int64]quick{}
 	}
 	return m, nil
 }

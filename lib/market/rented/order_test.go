@@ -178,7 +178,7 @@ func TestWrongMachine(t *testing.T) {
 	if len(s.market.instances) != 1 || s.market.instances[0].offer != 2 {
 		t.Errorf("%+v", s.market.instances)
 	}
-	if avoided, err := s.Avoided(); err != nil || avoided[1].IsZero() {
+	if avoided, err := s.Avoided(); err != nil || avoided[1].Until.IsZero() {
 		t.Errorf("%v %v", avoided, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
@@ -226,7 +227,7 @@ func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, insta
 		return r.finish(o, verdict(*said)) // its task had already ended
 	}
 	o.Status = why
-	if err := errors.Join(r.journal(o, "fault", 0), r.avoid(ctx, o.Machine)); err != nil {
+	if err := errors.Join(r.journal(o, "fault", 0), r.avoid(ctx, o.Machine, why)); err != nil {
 		return err
 	}
 	r.say("machine at fault", o, "reason", why)
@@ -235,6 +236,31 @@ func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, insta
 		return r.finish(o, end{State: task.Error, Reason: "no machine could run the image: " + why})
 	}
 	o.Status += "; another one is ordered when it is gone"
+	return r.sweep(ctx, v, o, instances)
+}
+
+// unpaid reports whether the market has stopped an instance as the account has no credit: then it stops
+// all of them. The account is asked once for all orders of a turn.
+func (r *Runner) unpaid(ctx context.Context, v *view) (why string, unpaid bool, err error) {
+	account, err := r.API.Account(ctx, v.began)
+	if err != nil {
+		return "", false, fmt.Errorf("an instance was stopped, and whether for lack of credit is not known: %w", err)
+	}
+	if account.Credit > 0 {
+		return "", false, nil
+	}
+	why = fmt.Sprintf("no credit: the market has stopped all instances, as the account has $%.2f", account.Credit)
+	r.once(ctx, "no credit", r.now().Add(time.Hour), why+"; nothing is ordered until there is more")
+	return why, true, nil
+}
+
+// suspend gives up an instance that has not run, of which its machine is not to blame.
+func (r *Runner) suspend(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
+	o.Status = why
+	if err := r.journal(o, "fault", 0); err != nil {
+		return err
+	}
+	o.part(r.now(), false)
 	return r.sweep(ctx, v, o, instances)
 }
 

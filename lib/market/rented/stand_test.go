@@ -47,6 +47,7 @@ type rented struct {
 	created time.Time
 	bid     float64
 	price   float64 // 0: what was offered
+	offered float64
 	message string
 }
 
@@ -147,7 +148,7 @@ func (f *fake) Create(ctx context.Context, offer int64, o vastai.Order) (vastai.
 	row := f.offers[at]
 	f.offers = slices.Delete(f.offers, at, at+1)
 	f.next++
-	i := &rented{id: f.next, offer: offer, label: o.Label, env: o.Env, created: f.clock.Now(), bid: o.Bid, fields: map[string]any{
+	i := &rented{id: f.next, offer: offer, label: o.Label, env: o.Env, created: f.clock.Now(), bid: o.Bid, offered: row["dph_base"].(float64), fields: map[string]any{
 		"machine_id": row["machine_id"], "disk_space": o.Disk, "num_gpus": row["num_gpus"], "gpu_ram": row["gpu_ram"], "gpu_name": row["gpu_name"],
 		"actual_status": "running", "intended_status": "running",
 	}}
@@ -182,7 +183,7 @@ func (i *rented) shown() vastai.Instance {
 		}
 	}
 	machine, _ := i.fields["machine_id"].(int64)
-	price := 0.5
+	price := i.offered
 	if i.bid > 0 {
 		price = i.bid
 	}
@@ -217,7 +218,7 @@ func (f *fake) Destroy(ctx context.Context, ids ...int64) error {
 	return nil
 }
 
-func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
+func (f *fake) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	_ = f.ask(ctx, "log")
 	f.mu.Lock()
 	f.logs++
@@ -235,7 +236,8 @@ func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
 	if i == nil {
 		return nil, vastai.ErrNotReady
 	}
-	return []byte(i.log), i.logErr
+	all := slices.Collect(strings.Lines(i.log))
+	return []byte(strings.Join(all[max(0, len(all)-lines):], "")), i.logErr
 }
 
 func (f *fake) Charges(ctx context.Context, from, _ time.Time, after string) ([]vastai.Charge, string, error) {

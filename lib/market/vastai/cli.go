@@ -406,7 +406,8 @@ func (c *CLI) Destroy(ctx context.Context, ids ...int64) error {
 		switch {
 		case len(ids) == 1 && (isGone(err) || status(err) == http.StatusNotFound && !errors.Is(err, ErrAuth)):
 			return nil // the program does not print the error code; List shows the result
-		case err == nil && (len(ids) > 1 && len(raw) > 0 || bytes.Contains(raw, []byte(`"success": false`)) || bytes.Contains(raw, []byte("Aborted"))):
+		case err == nil && (len(ids) > 1 && len(raw) > 0 ||
+			bytes.Contains(raw, []byte(`"success": false`)) || bytes.Contains(raw, []byte("Aborted"))):
 			return failed(op, ErrUnknown, 0, string(raw))
 		case err == nil:
 			return nil

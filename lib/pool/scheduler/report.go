@@ -66,9 +66,11 @@ func line(st *Status) string {
 	if st.Held > 0 {
 		fmt.Fprintf(&b, ", %d on hold", st.Held)
 	}
-	fmt.Fprintf(&b, " | %s", input.Rate(st.Rate))
-	if st.ETA > 0 {
-		fmt.Fprintf(&b, ", %s left", input.Left(seconds(st.ETA)))
+	if st.Rate > 0 {
+		fmt.Fprintf(&b, " | %s", input.Rate(st.Rate))
+		if st.ETA > 0 {
+			fmt.Fprintf(&b, ", %s left", input.Left(seconds(st.ETA)))
+		}
 	}
 	fmt.Fprintf(&b, " | %d/%d CPUs", st.CPUsUsed, st.CPUs)
 	if len(st.Nodes) > 1 {
