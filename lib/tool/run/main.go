@@ -312,7 +312,8 @@ func write(ctx context.Context, dir, mode string, stderr io.Writer) (setup.Made,
 		case !said:
 			said = true
 			app.Report(stderr, name, fault.Hint(
-				fmt.Errorf("%w; waiting for it, as the first configuration needs its partitions", err),
+				fmt.Errorf("no answer from Slurm (%s): waiting, as the first configuration needs its partitions",
+					strings.TrimPrefix(fault.Text(err), "--init: Slurm: ")),
 				"ponos run --local runs on this machine"))
 		}
 		select {

@@ -26,6 +26,7 @@ import (
 const (
 	looks      = 250 * time.Millisecond // between two looks at the spool
 	again      = 3 * time.Second        // within which a second ^C cancels
+	twice      = 200 * time.Millisecond // within which two signals are one, which timeout(1) sends to a process and to its group
 	redraw     = time.Second
 	reread     = 10 * time.Second // the spool is read again even without a change
 	patience   = 10 * time.Second // of a hang-up, for the end of the agent's turn
@@ -91,6 +92,9 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 		case <-tick.C:
 			continue
 		case event = <-r.signals:
+			if event == syscall.SIGINT && clock.Since(asked) < twice {
+				continue
+			}
 		case event = <-s.keys:
 			if event == app.KeyEnd {
 				event = syscall.SIGINT
