@@ -118,6 +118,16 @@ func TestFind(t *testing.T) {
 		{name: "too long", args: []string{"-c", "l.yaml", "--kind=slurm", "cuda() & duration=21h"}, code: 1, stderr: "lfind: nothing matches duration=21h & cuda()\nlfind: hint: nearest miss: 3 nodes of small, large: 21h requested, 20h allowed; \"lfind explain\" shows the reasons\n"},
 		{name: "a misspelt tag", args: []string{"-c", "l.yaml", "-t", "slrum", "cuda()"}, code: 1,
 			stderr: "lfind: warning: no launcher has the tag \"slrum\"; did you mean \"slurm\"?\nlfind: nothing matches cuda()\nlfind: hint: nearest miss: launcher local#1, launcher cluster: it has none of the requested tags; \"lfind explain\" shows the reasons\n"},
+		{name: "a time as a tag", args: []string{"-c", "l.yaml", "-t", "2h", "cuda()"}, code: 1,
+			stderr: "lfind: warning: no launcher has the tag \"2h\"; for a time limit, write duration=2h\nlfind: nothing matches cuda()\nlfind: hint: nearest miss: launcher local#1, launcher cluster: it has none of the requested tags; \"lfind explain\" shows the reasons\n"},
+
+		// Options of sbatch.
+		{args: []string{"--gres=gpu:1"}, code: 2, stderr: "lfind: unknown option --gres\nlfind: hint: write gpu() * 1\n"},
+		{args: []string{"cuda()", "--cpus-per-task", "8", "-q"}, code: 2,
+			stderr: "lfind: unknown option --cpus-per-task\nlfind: hint: write cpu(cores=8); --set NAME=VALUE sets other options of sbatch\n"},
+		{args: []string{"explain", "-G2", "cuda()"}, code: 2, stderr: "lfind: unknown option -G2\nlfind: hint: write gpu() * 2\n"},
+		{args: []string{"--mail-type=END", "cuda()"}, code: 2, stderr: "lfind: unknown option --mail-type\nlfind: hint: in lfind, write --set mail-type=END\n"},
+		{args: []string{"--verbos", "cuda()"}, code: 2, stderr: "lfind: unknown option --verbos\nlfind: hint: did you mean --verbose?\n"},
 
 		// Wrong requests and files.
 		{args: []string{""}, code: 2, stderr: "lfind: empty request\n"},

@@ -7,10 +7,12 @@ import (
 	"io"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/advise/launcher"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
@@ -29,7 +31,25 @@ func Main() int {
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	s := &session{stdin: stdin, stdout: stdout, stderr: stderr}
 	args, s.command = cutCommand(args)
-	return s.tool().Run(ctx, args, stdin, stdout, stderr)
+	tool := s.tool()
+	tool.Unknown = func(option string) string { return foreign(args, option) }
+	return tool.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// foreign is a hint to an option among args that lfind does not have and sbatch has, or "".
+func foreign(args []string, option string) string {
+	i := slices.IndexFunc(args, func(arg string) bool {
+		name, _, _ := strings.Cut(arg, "=")
+		return name == option
+	})
+	if i < 0 {
+		return request.Option(option, "")
+	}
+	next := ""
+	if i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+		next = args[i+1]
+	}
+	return request.Option(args[i], next)
 }
 
 // cutCommand takes the command of "lfind run SPEC... -- COMMAND..." off, so that

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
@@ -129,6 +130,8 @@ func (s *session) checkTags(c *cli.Context, f *file.File, tags []string) {
 		hint := ""
 		if near := spelling.Nearest(tag, known); near != "" {
 			hint = fmt.Sprintf("; did you mean %q?", near)
+		} else if _, err := unit.Duration(tag); err == nil { // -t of sbatch
+			hint = "; for a time limit, write duration=" + tag
 		}
 		s.note(c, "warning: no launcher has the tag %q%s", tag, hint)
 	}

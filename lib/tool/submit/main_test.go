@@ -21,7 +21,7 @@ import (
 func parsed(t *testing.T, args ...string) *cli.Context {
 	t.Helper()
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
-	for _, f := range flags() {
+	for _, f := range Flags() {
 		if err := f.Apply(set); err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func parsed(t *testing.T, args ...string) *cli.Context {
 	if err := set.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return cli.NewContext(&cli.App{Flags: flags()}, set, nil)
+	return cli.NewContext(&cli.App{Flags: Flags()}, set, nil)
 }
 
 // What a command line is as a task, or why it is refused.

@@ -1,11 +1,13 @@
 package request
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
@@ -15,7 +17,7 @@ var habits = map[string]string{
 	"mem":    "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
 	"memory": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
 	"ram":    "write cpu(mem=16G)", "vram": "write cuda(mem=16G)",
-	"mem_per_cpu": "write cpu(mem=16G) for the memory of each node",
+	"mem_per_cpu": "write cpu(mem=SIZE) for the memory of each node",
 	"cpus":        "write cpu(cores=4)", "cores": "write cpu(cores=4)", "ncpus": "write cpu(cores=4)",
 	"cpus_per_task": "write cpu(cores=4)", "c": "write cpu(cores=4)",
 	"gpus": "write gpu() * 2", "ngpus": "write gpu() * 2", "gpus_per_node": "write gpu() * 2",
@@ -44,16 +46,24 @@ func (p *parser) habit(start int, word, hint string) error {
 func (p *parser) withValue(hint string) string {
 	rest := strings.TrimLeft(p.text[p.pos:], "<>=: ")
 	value := rest[:len(rest)-len(strings.TrimLeftFunc(rest, isName))]
-	if value == "" || !unicode.IsDigit(rune(value[0])) || value == rest && p.pos == 0 {
+	if value == rest && p.pos == 0 {
 		return hint
 	}
-	if strings.ContainsFunc(value, unicode.IsLetter) {
-		return strings.ReplaceAll(hint, "16G", value)
-	}
-	for _, example := range []string{"cores=4", "tasks=4", "nodes=2", "* 2"} {
-		if isNumber(value) {
+	return valued(hint, value)
+}
+
+// valued puts a value that begins with a digit in place of the examples of its form in a hint.
+func valued(hint, value string) string {
+	switch {
+	case value == "" || !unicode.IsDigit(rune(value[0])):
+	case isNumber(value):
+		for _, example := range []string{"cores=4", "tasks=4", "nodes=2", "* 2"} {
 			hint = strings.ReplaceAll(hint, example, strings.TrimRight(example, "24")+value)
 		}
+	case strings.Contains(hint, "duration="):
+		hint = strings.ReplaceAll(hint, "=4h", "="+value)
+	case strings.ContainsFunc(value, unicode.IsLetter):
+		hint = strings.NewReplacer("=16G", "="+value, "=100G", "="+value).Replace(hint)
 	}
 	return hint
 }
@@ -107,30 +117,65 @@ func (p *parser) next() string {
 	return p.span(func(r rune) bool { return isName(r) })
 }
 
-// sbatchHint is about an option of sbatch in a request.
-func sbatchHint(rest string) string {
-	name, value := rest, ""
-	if i := strings.IndexAny(rest, "= "); i >= 0 {
-		name, value = rest[:i], strings.TrimLeft(rest[i:], "= ")
+// Option returns a hint to the option of sbatch that an argument is, such as "--mem=8G", or "-p" with its value in the next
+// one: what to write in a request or, for what requests do not have, as --set of lfind. "" if sbatch has no such option.
+func Option(argument, next string) string {
+	long, isLong := strings.CutPrefix(argument, "--")
+	if name, _, _ := strings.Cut(long, "="); isLong && sbatch.Lookup(name) == nil {
+		return ""
 	}
-	long := strings.TrimLeft(name, "-")
-	if len(name) == 2 && name[0] == '-' {
-		long = sbatch.Short(name[1])
+	line, _ := sbatch.Argv([]string{argument, next}) // next may be anything
+	if len(line.Jobs[0]) == 0 {
+		return ""
 	}
-	long = strings.ReplaceAll(strings.ToLower(long), "-", "_")
-	if devices, ok := strings.CutPrefix(value, "gpu:"); ok {
-		return typedHint(AnyGPU, devices)
+	o := line.Jobs[0][0]
+	form, word := sbatch.Lookup(o.Name).Form, strings.ReplaceAll(o.Name, "-", "_")
+	item, _, _ := strings.Cut(o.Value, ",")
+	device, count, _ := strings.Cut(item, ":")
+	switch {
+	case form == sbatch.GPUs || form == sbatch.TaskGPUs:
+		return typedHint(AnyGPU, cmp.Or(item, "1"))
+	case word == "gres" && device == string(AnyGPU):
+		return typedHint(AnyGPU, cmp.Or(count, "1"))
+	case word == "gres":
+		return "write gres(NAME) * N; GPUs are gpu() * N"
+	case word == "licenses":
+		return "write license(NAME) * N"
+	case word == "exclusive":
+		return "write exclusive"
 	}
-	if strings.HasPrefix(long, "gpus") && value != "" {
-		return typedHint(AnyGPU, value)
+	hint := habits[word]
+	if slices.Contains(terms, word) {
+		hint = "write " + word + "=NAME"
 	}
-	if slices.Contains(terms, long) && value != "" {
-		return fmt.Sprintf("write %s=%s; --set NAME=VALUE sets other options of sbatch", long, value)
+	if hint == "" {
+		return "in lfind, write --set " + shell.Quote(strings.TrimPrefix(o.Arg(), "--"))
 	}
-	if hint := habits[long]; hint != "" {
-		return hint + "; --set NAME=VALUE sets other options of sbatch"
+	return withOption(hint, form, o.Value) + "; --set NAME=VALUE sets other options of sbatch"
+}
+
+// optionHint is about text of a request that begins with a dash.
+func optionHint(text string) string {
+	words := append(strings.Fields(text), "")
+	return cmp.Or(Option(words[0], words[1]), "options of sbatch are given by --set NAME=VALUE")
+}
+
+// withOption puts the value of an option of sbatch into a hint, in the form that a request takes, if it is a plain one.
+func withOption(hint string, form sbatch.Form, value string) string {
+	if value == "" || strings.TrimLeftFunc(value, isModel) != "" || strings.ContainsAny(value[:1], "-+") {
+		return hint
 	}
-	return "options of sbatch are given by --set NAME=VALUE"
+	switch {
+	case form == sbatch.Range:
+		value, _, _ = strings.Cut(value, "-")
+	case form == sbatch.Time && isNumber(value):
+		value += "min"
+	case form == sbatch.Size && isNumber(value):
+		value += "MiB"
+	case form == sbatch.Size:
+		value = strings.ToUpper(strings.TrimRight(value, "bBi")) + "iB"
+	}
+	return valued(strings.ReplaceAll(hint, "NAME", value), value)
 }
 
 // afterTerm returns the error for text after a term that does not belong there.

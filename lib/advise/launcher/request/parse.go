@@ -226,7 +226,7 @@ func (p *parser) term() (Alternative, error) {
 			return Alternative{}, p.fail(start, "unexpected number", wantTerm, "write the number of GPUs at the end: cuda(mem=4G) * 2")
 		}
 		if strings.HasPrefix(p.text[start:], "-") {
-			return Alternative{}, p.fail(start, fmt.Sprintf("unexpected %q", p.next()), wantTerm, sbatchHint(p.text[start:]))
+			return Alternative{}, p.fail(start, fmt.Sprintf("unexpected %q", p.next()), wantTerm, optionHint(p.text[start:]))
 		}
 		return Alternative{}, p.unexpected(wantTerm)
 	}

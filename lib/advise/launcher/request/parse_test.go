@@ -107,6 +107,50 @@ func TestParsePublic(t *testing.T) {
 	}
 }
 
+func TestOption(t *testing.T) {
+	const others = "; --set NAME=VALUE sets other options of sbatch"
+	for _, c := range []struct{ argument, next, hint string }{
+		{"--gres=gpu:1", "", "write gpu() * 1"},
+		{"--gres", "gpu:a100:2", "write gpu(model=a100) * 2"},
+		{"--gres=gpu", "", "write gpu() * 1"},
+		{"--gres=shard:2", "", "write gres(NAME) * N; GPUs are gpu() * N"},
+		{"--licenses=matlab:2", "", "write license(NAME) * N"},
+		{"--gpus", "2", "write gpu() * 2"},
+		{"-G2", "cuda()", "write gpu() * 2"},
+		{"--gpus-per-node=a100:4", "", "write gpu(model=a100) * 4"},
+		{"--gpus", "", "write gpu() * 1"},
+		{"--mem=8G", "", "main memory is written cpu(mem=8GiB), that of a GPU cuda(mem=8GiB)" + others},
+		{"--mem", "8000", "main memory is written cpu(mem=8000MiB), that of a GPU cuda(mem=8000MiB)" + others},
+		{"--mem-per-cpu=2G", "", "write cpu(mem=SIZE) for the memory of each node" + others},
+		{"--mem-per-gpu=2gb", "", "write mem_per_gpu=2GiB" + others},
+		{"--tmp=50G", "", "write disk=50GiB" + others},
+		{"--time=2h", "", "write duration=2h" + others},
+		{"--time", "120", "write duration=120min" + others},
+		{"-t", "1-12:00:00", "write duration=1-12:00:00" + others},
+		{"--cpus-per-task=8", "", "write cpu(cores=8)" + others},
+		{"-c", "8", "write cpu(cores=8)" + others},
+		{"-n", "3", "write tasks=3" + others},
+		{"-N", "2-4", "write nodes=2" + others},
+		{"--partition=x", "", "write partition=x" + others},
+		{"--partition=x,y", "", "write partition=NAME" + others},
+		{"-p", "", "write partition=NAME" + others},
+		{"--constraint=a&b", "", "write feature=NAME" + others},
+		{"--exclude=n1", "", "write host!=n1" + others},
+		{"--exclusive", "cuda()", "write exclusive"},
+		{"--mail-type=END", "", "in lfind, write --set mail-type=END"},
+		{"--comment", "a b", "in lfind, write --set 'comment=a b'"},
+		{"--requeue", "cuda()", "in lfind, write --set requeue"},
+		{"--nonsense", "x", ""},
+		{"--verbos", "x", ""},
+		{"-8", "x", ""},
+		{"-", "", ""},
+	} {
+		if got := Option(c.argument, c.next); got != c.hint {
+			t.Errorf("Option(%q, %q) = %q, want %q", c.argument, c.next, got, c.hint)
+		}
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ text, where, message, hint string }{
 		{"", "1:1", "the request is empty", `for example "cuda(mem=14G) * 2 & duration=4h"`},
@@ -197,7 +241,7 @@ func TestParseErrors(t *testing.T) {
 		{"--gres gpu:1", "1:1", `unexpected "--gres"`, "write gpu() * 1"},
 		{"-G 2", "1:1", `unexpected "-G"`, "write gpu() * 2"},
 		{"-p gpu", "1:1", `unexpected "-p"`, "write partition=gpu; --set NAME=VALUE sets other options of sbatch"},
-		{"-C a100", "1:1", `unexpected "-C"`, "write feature=NAME; --set NAME=VALUE sets other options of sbatch"},
+		{"-C a100", "1:1", `unexpected "-C"`, "write feature=a100; --set NAME=VALUE sets other options of sbatch"},
 		{"a100:2", "1:1", `unknown word "a100"`, "write cuda(model=a100) * 2"},
 		{"cuda(model=a100:2)", "1:12", `invalid model "a100:2"`, "write the number at the end: cuda(model=a100) * 2"},
 		{"cuda() and cpu()", "1:8", `unexpected "and"`, `terms are joined by "&"`},
