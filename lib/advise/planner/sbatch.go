@@ -37,7 +37,7 @@ func Options(args []string) (sbatch.Options, error) {
 	if len(line.Jobs) > 1 {
 		return nil, ErrHeterogeneous
 	}
-	given := sbatch.Environ(os.LookupEnv).With(line.Jobs[0]...)
+	given := sbatch.Environ(os.LookupEnv).Then(line.Jobs[0]...)
 	if len(line.Command) == 0 || line.Command[0] == "-" {
 		return given, nil
 	}
@@ -67,7 +67,7 @@ func Options(args []string) (sbatch.Options, error) {
 	if len(inScript) > 1 {
 		return nil, ErrHeterogeneous
 	}
-	return inScript[0].With(given...), nil
+	return inScript[0].Then(given...), nil
 }
 
 // JobFor is the job that options of sbatch request in a partition, as it would wait in the

@@ -87,6 +87,10 @@ func TestSettingsOfSbatch(t *testing.T) {
 		"{base: {gres: gpu:2}, cpu: {gpus: a100}}":                "--gpus=a100",
 		"base: {time: 2h}":                                        "--time=2:00:00",
 		"base: {of-a-plugin: true, another: 3}":                   "--of-a-plugin --another=3",
+		"{base: {partition: a, mem: 1G, time: 5, of-a-plugin: on}, cpu: {partition: no, mem: off, of-a-plugin: false}}": "--time=5",
+		"base: {partition: 'no', qos: \"yes\"}":                   "--partition=no --qos=yes",
+		"{base: {gres: gpu:1}, cpu: {gpus: no, mem-per-cpu: no}}": "--gres=gpu:1",
+		"{base: {gres: gpu:1}, cpu: {gpus: 2, gpus-per-node: 1}}": "--gpus=2 --gpus-per-node=1",
 	} {
 		c, err := parse(t, "queue: spool:spool\nslurm: {"+strings.Trim(settings, "{}")+"}}\n")
 		if err != nil {
@@ -102,7 +106,8 @@ func TestSettingsOfSbatch(t *testing.T) {
 		"base: {mem: 1G, mem-per-cpu: 1G}":                "--mem and --mem-per-cpu cannot be combined",
 		"base: {contiguous: 3}":                           "takes no value",
 		"base: {array: 1-3}":                              "the agent cannot work with this option",
-		"base: {of-a-plugin: false}":                      "cannot be taken back",
+		"base: {partition: yes}":                          `option "partition" lacks a value`,
+		"base: {find: no}":                                "lacks a resource request",
 		"base: {find: }":                                  "lacks a resource request",
 		"base: {memory: 8G}":                              `slurm.base.memory: sbatch has no option "memory"; did you mean "mem"?`,
 		"daemon: {comment: x}":                            "marks its jobs",

@@ -33,13 +33,10 @@ func (d *decoder) options(node *yaml.Node, target *sbatch.Options, key string) {
 		if !ok {
 			continue
 		}
-		if v.Tag == "!!bool" && sbatch.Lookup(name) == nil { // an option of a plugin
-			if value = nil; v.Value != "true" {
-				d.at(k.Line, full, "an option that sbatch itself does not have cannot be taken back: leave it out")
-				continue
-			}
-		}
 		o, err := sbatch.Setting(k.Value, value)
+		if yes, ok := sbatch.Truth(v.Value); ok && v.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0 {
+			o, err = sbatch.Switch(k.Value, yes)
+		}
 		if err == nil {
 			err = o.Check()
 		}

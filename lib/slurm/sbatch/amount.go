@@ -117,7 +117,7 @@ func (o Options) Amount() (Amount, error) {
 func (o Options) Most() (Amount, error) {
 	a, err := o.Amount()
 	if err == nil && a.MostNodes > a.Nodes {
-		return o.With(Option{"nodes", strconv.FormatInt(a.MostNodes, 10)}).Amount()
+		return o.With(Option{Name: "nodes", Value: strconv.FormatInt(a.MostNodes, 10)}).Amount()
 	}
 	return a, err
 }
@@ -271,7 +271,8 @@ func (r *reader) cpus(a *Amount) {
 
 // memory sets the memory of a job.
 func (r *reader) memory(a *Amount) {
-	for name, times := range map[string]int64{"mem": a.Nodes, "mem-per-cpu": a.CPUs, "mem-per-gpu": a.GPUs} {
+	for i, name := range []string{"mem", "mem-per-cpu", "mem-per-gpu"} {
+		times := []int64{a.Nodes, a.CPUs, a.GPUs}[i]
 		text, given := r.options.Get(name)
 		if !given {
 			continue
@@ -387,7 +388,7 @@ func (o Option) Times(n int64) Option {
 	if form == GRES || form == TRES {
 		kind = "gpu:" + kind
 	}
-	return Option{o.Name, kind + strconv.FormatInt(n, 10)}
+	return Option{Name: o.Name, Value: kind + strconv.FormatInt(n, 10)}
 }
 
 // WithoutPlace returns the options without those that choose the nodes, the memory and the GPUs of a job, for one whose place
@@ -395,16 +396,13 @@ func (o Option) Times(n int64) Option {
 func (o Options) WithoutPlace() Options {
 	var kept Options
 	for _, e := range o {
-		if e.GPUs() {
-			if rest, ok := e.withoutGPUs(); ok {
-				kept = append(kept, rest)
-			}
-			continue
-		}
+		rest, left := e.withoutGPUs()
 		switch e.Name {
 		case "partition", "constraint", "prefer", "nodelist", "reservation", "mem", "mem-per-cpu", "mem-per-gpu":
 		default:
-			kept = append(kept, e)
+			if left {
+				kept = append(kept, rest)
+			}
 		}
 	}
 	return kept
@@ -412,6 +410,9 @@ func (o Options) WithoutPlace() Options {
 
 // withoutGPUs returns the option without its GPUs, and whether anything is left.
 func (o Option) withoutGPUs() (Option, bool) {
+	if !o.GPUs() {
+		return o, true
+	}
 	form := byName[o.Name].Form
 	o.Value = strings.Join(slices.DeleteFunc(strings.Split(o.Value, ","), func(item string) bool {
 		of, _, _, _ := device(form, item)

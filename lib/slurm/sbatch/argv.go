@@ -68,11 +68,11 @@ func at(args []string, own []Definition) (found []Option, used int, err error) {
 		case joined && d.Form == Flag:
 			return nil, 0, fmt.Errorf("option --%s takes no value", d.Name)
 		case joined || d.Form == Flag || d.Optional:
-			return []Option{{d.Name, value}}, 1, nil
+			return []Option{{Name: d.Name, Value: value}}, 1, nil
 		case len(args) < 2:
 			return nil, 0, fmt.Errorf("option --%s lacks a value", d.Name)
 		}
-		return []Option{{d.Name, args[1]}}, 2, nil
+		return []Option{{Name: d.Name, Value: args[1]}}, 2, nil
 	}
 	for i := 1; i < len(word); i++ {
 		d := shorts[word[i]]
@@ -83,11 +83,11 @@ func at(args []string, own []Definition) (found []Option, used int, err error) {
 			found = append(found, Option{Name: d.Name})
 			continue
 		case i+1 < len(word) || d.Optional:
-			return append(found, Option{d.Name, word[i+1:]}), 1, nil
+			return append(found, Option{Name: d.Name, Value: word[i+1:]}), 1, nil
 		case len(args) < 2:
 			return nil, 0, fmt.Errorf("option -%c lacks a value", word[i])
 		}
-		return append(found, Option{d.Name, args[1]}), 2, nil
+		return append(found, Option{Name: d.Name, Value: args[1]}), 2, nil
 	}
 	return found, 1, nil
 }
@@ -134,7 +134,7 @@ func Environ(lookup func(string) (string, bool)) (options Options) {
 		case d.Form == Flag:
 			value = ""
 		}
-		options = append(options, Option{d.Name, value})
+		options = append(options, Option{Name: d.Name, Value: value})
 	}
 	return options
 }

@@ -85,11 +85,6 @@ func FuzzArgv(f *testing.F) {
 			if i > 0 {
 				args = append(args, ":")
 			}
-			for _, o := range options {
-				if o.Off() { // "no" given to a flag, which Parse makes of a setting only
-					return
-				}
-			}
 			args = append(args, options.Args()...)
 		}
 		if again, err := Argv(args); err != nil || len(again.Command) > 0 || !slices.EqualFunc(again.Jobs, l.Jobs, slices.Equal) {
@@ -109,7 +104,7 @@ func FuzzScript(f *testing.F) {
 		}
 		var lines []string
 		for _, o := range all[0] {
-			if o.Off() || strings.ContainsAny(o.Value, "\n\t\v\f\r") || strings.ContainsAny(o.Name, "\"'\\# \t\v\f\r") || o.Value == "" && o.Arg() != "--"+o.Name {
+			if strings.ContainsAny(o.Value, "\n\t\v\f\r") || strings.ContainsAny(o.Name, "\"'\\# \t\v\f\r") || o.Value == "" && o.Arg() != "--"+o.Name {
 				return
 			}
 			lines = append(lines, o.Directive())

@@ -14,23 +14,22 @@ import (
 
 // Option is a long option of sbatch without its dashes. An option that may stand without a value has
 // none if Value is empty.
-type Option struct{ Name, Value string }
+type Option struct {
+	Name, Value string
+	Off         bool // it takes the option of an earlier source away, and is not given to sbatch
+}
 
 // Options are options of sbatch, in the order in which they are given, each at most once.
 type Options []Option
 
-// no is the value of an option that is not to be given, though an earlier one may say so: it takes
-// that away. It is the value of options that sbatch knows only as given.
+// no is what a setting has that takes an option away.
 const no = "no"
 
-// Off reports whether the option takes away an earlier one, and is not printed.
-func (o Option) Off() bool {
-	d := byName[o.Name]
-	return o.Value == no && d != nil && (d.Form == Flag || d.Optional)
-}
-
-// Arg returns the option as an argument: --name=value.
+// Arg returns the option as an argument: --name=value, --name=no for one that is off.
 func (o Option) Arg() string {
+	if o.Off {
+		return "--" + o.Name + "=" + no
+	}
 	if o.Value == "" {
 		if d := byName[o.Name]; d == nil || d.Form == Flag || d.Optional {
 			return "--" + o.Name
@@ -55,7 +54,7 @@ func (o Option) Update() string {
 	case d == nil || d.Update == "":
 		return ""
 	case d.Form == Flag || d.Name == "requeue":
-		if o.Off() {
+		if o.Off {
 			return d.Update + "=0"
 		}
 		return d.Update + "=1"
@@ -69,7 +68,7 @@ func (o Option) Update() string {
 func (o Options) Args() []string {
 	args := []string{}
 	for _, option := range o {
-		if !option.Off() {
+		if !option.Off {
 			args = append(args, option.Arg())
 		}
 	}
@@ -82,7 +81,7 @@ func (o Options) String() string { return strings.Join(o.Args(), " ") }
 // Get returns the value of an option, and whether it is given.
 func (o Options) Get(name string) (value string, ok bool) {
 	for _, option := range o {
-		if option.Name == name && !option.Off() {
+		if option.Name == name && !option.Off {
 			return option.Value, true
 		}
 	}
@@ -101,33 +100,45 @@ func (o Options) Has(name string) bool {
 	return ok
 }
 
-// With returns the options with later ones, which replace what is said of the same thing: by the
-// same option, by one that excludes it, and for GPUs by another way to request them. It leaves o unchanged.
+// With returns the options with those of a later source, such as a task after a configuration. They replace what is said of the same
+// thing: by the same option, by one that excludes it, and for GPUs by another way to request them. It leaves o unchanged.
 func (o Options) With(later ...Option) Options {
-	merged := slices.Clone(o)
-	for _, l := range later {
-		kept := merged[:0]
-		for _, e := range merged {
-			if e, ok := e.beside(l); ok {
-				kept = append(kept, e)
-			}
+	if !slices.ContainsFunc(later, Option.GPUs) {
+		return o.Then(later...)
+	}
+	var kept Options
+	for _, e := range o {
+		if e, left := e.withoutGPUs(); left {
+			kept = append(kept, e)
 		}
-		merged = append(kept, l)
+	}
+	return kept.Then(later...)
+}
+
+// Then returns the options with those that sbatch reads after them, as from its command line after a script. It differs from With
+// for GPUs: --gpus and --gres of one job are one request together, as several options of one source are.
+func (o Options) Then(later ...Option) Options {
+	merged := slices.DeleteFunc(slices.Clone(o), func(e Option) bool {
+		return slices.ContainsFunc(later, func(l Option) bool { return e.other(l) != nil })
+	})
+	for _, l := range later {
+		merged = append(slices.DeleteFunc(merged, func(e Option) bool {
+			p := e.other(l)
+			return e.Name == l.Name || p != nil && p.refused == 0
+		}), l)
 	}
 	return merged
 }
 
-// beside returns what is left of an option that a later one follows.
-func (o Option) beside(later Option) (Option, bool) {
-	switch {
-	case o.Name == later.Name:
-		return o, false
-	case o.GPUs() && later.GPUs():
-		return o.withoutGPUs()
-	}
-	return o, !slices.ContainsFunc(pairs, func(p pair) bool {
+// other returns the pair of two options one of which replaces the other, or nil.
+func (o Option) other(later Option) *pair {
+	i := slices.IndexFunc(pairs, func(p pair) bool {
 		return p.b != "gres" && (p.a == o.Name && p.b == later.Name || p.a == later.Name && p.b == o.Name)
 	})
+	if i < 0 || o.Off || later.Off {
+		return nil
+	}
+	return &pairs[i]
 }
 
 // Newest is the newest version that the table covers.
@@ -138,7 +149,7 @@ func (o Options) Conflict(v Version) []string {
 	for _, p := range pairs {
 		a, b := o.Has(p.a), o.Has(p.b)
 		if p.b == "gres" {
-			b = Option{p.b, o.Value(p.b)}.GPUs()
+			b = Option{Name: p.b, Value: o.Value(p.b)}.GPUs()
 		}
 		if a && b && p.refused > 0 && p.refused <= v {
 			return []string{p.a, p.b}
@@ -153,7 +164,7 @@ func (o *Options) Set(name, value string) {
 	name = Name(name)
 	*o = slices.DeleteFunc(*o, func(option Option) bool { return option.Name == name })
 	if value != "" {
-		o.put(Option{name, value})
+		o.put(Option{Name: name, Value: value})
 	}
 }
 

@@ -106,6 +106,9 @@ func TestLaterOptionsReplace(t *testing.T) {
 		{"--gres=gpu:2,tmpdisk:1", "--gpus-per-node=1", "--gres=tmpdisk:1 --gpus-per-node=1"},
 		{"--gpus=2", "--gres=tmpdisk:1", "--gpus=2 --gres=tmpdisk:1"},
 		{"--gpus=2", "--gres=shard:1", "--gres=shard:1"},
+		{"--gpus=2", "--gpus=4 --gres=gpu:1", "--gpus=4 --gres=gpu:1"},
+		{"--gres=gpu:2", "--mem=1G --mem-per-cpu=1G", "--gres=gpu:2 --mem=1G --mem-per-cpu=1G"}, // Conflict is about these
+		{"--mem=2G --requeue", "--no-requeue --time=1 --requeue --time=2", "--mem=2G --requeue --time=2"},
 		{"--requeue", "--no-requeue", "--no-requeue"},
 		{"--cpus-per-task=4", "--cpus-per-gpu=2", "--cpus-per-gpu=2"},
 		{"--exclusive", "--oversubscribe", "--oversubscribe"},
@@ -114,6 +117,9 @@ func TestLaterOptionsReplace(t *testing.T) {
 		if got := first.With(given(t, c.then)...).String(); got != c.want || first.String() != c.first {
 			t.Errorf("%s, then %s: %s, want %s; first is %s", c.first, c.then, got, c.want, first)
 		}
+	}
+	if got := given(t, "--gpus=2 --mem=1G").Then(given(t, "--gres=gpu:1 --mem-per-cpu=1G")...).String(); got != "--gpus=2 --gres=gpu:1 --mem-per-cpu=1G" {
+		t.Errorf("after a script: %s", got)
 	}
 	off, _ := Parse("exclusive=no")
 	o := given(t, "--exclusive --mem=1G").With(off)
@@ -192,7 +198,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		o, err := Parse(text)
-		if err != nil || o.Off() {
+		if err != nil {
 			return
 		}
 		if again, err := Parse(o.Arg()); err != nil || again != o {

@@ -89,6 +89,23 @@ func Setting(name string, value *string) (Option, error) {
 	return settle(Attribute(name), value)
 }
 
+// Switch reads a setting that is yes or no, as of a YAML map: the option without a value, or one that takes an earlier one away.
+func Switch(name string, yes bool) (Option, error) {
+	o := Option{Name: Attribute(name), Off: !yes}
+	d := byName[o.Name]
+	if d != nil && (d.Form == Flag || d.Optional || slices.Contains(d.Words, no)) {
+		text := no
+		if yes {
+			text = "yes"
+		}
+		return settle(o.Name, &text)
+	}
+	if yes && d != nil {
+		return o, fmt.Errorf("option %q lacks a value", o.Name)
+	}
+	return o, nil
+}
+
 // settle returns an option with its value in the form that sbatch takes.
 func settle(name string, value *string) (Option, error) {
 	o := Option{Name: name}
@@ -99,13 +116,10 @@ func settle(name string, value *string) (Option, error) {
 	if d == nil {
 		return o, nil
 	}
-	yes, isTruth := truth(o.Value)
+	yes, isTruth := Truth(o.Value)
 	switch {
 	case isTruth && (d.Form == Flag || d.Optional):
-		if o.Value = ""; !yes {
-			o.Value = no
-		}
-		if o.Name == "requeue" && !yes {
+		if o.Value, o.Off = "", !yes; o.Name == "requeue" && !yes {
 			o = Option{Name: "no-requeue"}
 		}
 	case isTruth && slices.Contains(d.Words, no):
@@ -124,8 +138,8 @@ func settle(name string, value *string) (Option, error) {
 	return o, nil
 }
 
-// truth reads yes and no as YAML 1.1 does.
-func truth(s string) (yes, ok bool) {
+// Truth reads yes and no as YAML 1.1 does.
+func Truth(s string) (yes, ok bool) {
 	switch strings.ToLower(s) {
 	case "true", "yes", "on":
 		return true, true
@@ -189,7 +203,7 @@ func (o Option) Check() error {
 	if d == nil && meant != "" {
 		return fmt.Errorf("sbatch has no option %q; did you mean %q?", o.Name, meant)
 	}
-	if d == nil || o.Off() || o.Value == "" && (d.Form == Flag || d.Optional) {
+	if d == nil || o.Off || o.Value == "" && (d.Form == Flag || d.Optional) {
 		return nil
 	}
 	want := expected[d.Form]

@@ -3,7 +3,6 @@ package need
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -57,23 +56,31 @@ func SignalsScript(o sbatch.Option) bool {
 // Override returns a request with later options of sbatch, which replace those of the same name and those that say the
 // same in another way.
 func Override(r task.Request, later []string) (task.Request, error) {
-	var all sbatch.Options
-	for _, s := range slices.Concat(r.Sbatch, later) {
-		o, err := Option(s)
-		if err != nil {
-			return r, err
-		}
-		all = all.With(o)
+	first, err := Options(r.Sbatch)
+	if err != nil {
+		return r, err
+	}
+	second, err := Options(later)
+	if err != nil {
+		return r, err
 	}
 	r.Sbatch = nil
-	for _, o := range all {
-		if o.Value == "" {
-			r.Sbatch = append(r.Sbatch, o.Name)
-		} else {
-			r.Sbatch = append(r.Sbatch, o.Name+"="+o.Value)
-		}
+	for _, o := range first.With(second...) {
+		r.Sbatch = append(r.Sbatch, strings.TrimPrefix(o.Arg(), "--"))
 	}
 	return r, nil
+}
+
+// Options reads the options of sbatch of one source, as Option does each.
+func Options(texts []string) (all sbatch.Options, err error) {
+	for _, text := range texts {
+		o, err := Option(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
 }
 
 // Check checks the bounds of a request, and the names of its options. What it asks for is
@@ -104,16 +111,14 @@ func Check(r task.Request) error {
 // CheckValues checks the values of the options of sbatch of a request, so that a mistake is reported when the
 // task is submitted.
 func CheckValues(r task.Request) error {
-	var all sbatch.Options
-	for _, s := range r.Sbatch {
-		o, err := Option(s)
-		if err == nil {
-			err = o.Check()
-		}
-		if err != nil {
+	all, err := Options(r.Sbatch)
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if err := o.Check(); err != nil {
 			return err
 		}
-		all = append(all, o)
 	}
 	if both := all.Conflict(sbatch.Newest); both != nil {
 		return fmt.Errorf("options %q and %q cannot be combined", both[0], both[1])

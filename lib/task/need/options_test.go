@@ -59,3 +59,17 @@ func TestCheckValues(t *testing.T) {
 		}
 	}
 }
+
+// What a person gives later replaces what says the same, and stands together as sbatch takes it.
+func TestOverride(t *testing.T) {
+	for _, c := range []struct{ first, later, want string }{
+		{"mem=1G time=5", "mem-per-cpu=2G", "time=5 mem-per-cpu=2G"},
+		{"gpus=2 requeue", "gpus=4 gres=gpu:2 exclusive=no", "requeue gpus=4 gres=gpu:2 exclusive=no"},
+		{"exclusive=no", "exclusive", "exclusive"},
+	} {
+		r, err := Override(task.Request{Sbatch: strings.Fields(c.first)}, strings.Fields(c.later))
+		if got := strings.Join(r.Sbatch, " "); err != nil || got != c.want {
+			t.Errorf("%s, then %s: %s, %v; want %s", c.first, c.later, got, err, c.want)
+		}
+	}
+}

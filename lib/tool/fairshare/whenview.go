@@ -75,9 +75,9 @@ func whenLine(args []string) (ids []string, options sbatch.Options, command []st
 		var more sbatch.Options
 		ids = append(ids, rest[0])
 		if more, rest, err = commandLine(rest[1:]); len(rest) == 0 {
-			return ids, all.With(more...), nil, err
+			return ids, all.Then(more...), nil, err
 		}
-		all = all.With(more...)
+		all = all.Then(more...)
 	}
 	return nil, options, command, err
 }

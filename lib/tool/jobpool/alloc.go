@@ -302,41 +302,42 @@ func refill(c *cli.Context, run string, given *pilot.Pool, serve bool) error {
 
 // sbatchOptions reads options of sbatch for the jobs of a pool, of which a text may have several, as a line
 // #SBATCH of a script has.
-func sbatchOptions(texts []string) (options sbatch.Options, err error) {
+func sbatchOptions(texts []string) (sbatch.Options, error) {
+	var words []string
 	for _, text := range texts {
-		words, err := sbatch.Words(text)
+		more, err := sbatch.Words(text)
 		if err != nil {
 			return nil, fault.Errorf(fault.Usage, "--alloc-sbatch: %w", err)
 		}
-		line, err := sbatch.Argv(words)
-		if err == nil && (len(line.Command) > 0 || len(line.Jobs) > 1) {
-			err = fmt.Errorf("%q is not an option of sbatch", append(line.Command, ":")[0])
-		}
-		given := line.Jobs[0]
-		for i, o := range given {
-			if known := sbatch.Lookup(o.Name); known != nil {
-				if known.Use&sbatch.ByPool == 0 {
-					err = cmp.Or(err, fmt.Errorf("--%s is not allowed for the jobs of a pool", o.Name))
-				}
-				var wrong error
-				given[i], wrong = sbatch.Parse(o.Arg()) // a duration, yes and no as ponos.yaml has them
-				err = cmp.Or(err, wrong)
-			}
-			err = cmp.Or(err, given[i].Check())
-		}
-		if both := given.Conflict(sbatch.Newest); both != nil {
-			err = cmp.Or(err, fmt.Errorf("--%s and --%s cannot be combined", both[0], both[1]))
-		}
-		if err != nil {
-			hint := "write it as in --alloc-sbatch=--partition=gpu"
-			if given.Has("array") {
-				hint = "--max-jobs sets how many there are"
-			}
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "--alloc-sbatch: %w", err), hint)
-		}
-		options = options.With(given...)
+		words = append(words, more...)
 	}
-	return options, nil
+	line, err := sbatch.Argv(words)
+	if err == nil && (len(line.Command) > 0 || len(line.Jobs) > 1) {
+		err = fmt.Errorf("%q is not an option of sbatch", append(line.Command, ":")[0])
+	}
+	options := line.Jobs[0]
+	for i, o := range options {
+		if known := sbatch.Lookup(o.Name); known != nil {
+			if known.Use&sbatch.ByPool == 0 {
+				err = cmp.Or(err, fmt.Errorf("--%s is not allowed for the jobs of a pool", o.Name))
+			}
+			var wrong error
+			options[i], wrong = sbatch.Parse(o.Arg()) // a duration, yes and no as ponos.yaml has them
+			err = cmp.Or(err, wrong)
+		}
+		err = cmp.Or(err, options[i].Check())
+	}
+	if both := options.Conflict(sbatch.Newest); both != nil {
+		err = cmp.Or(err, fmt.Errorf("--%s and --%s cannot be combined", both[0], both[1]))
+	}
+	if err == nil {
+		return options, nil
+	}
+	hint := "write it as in --alloc-sbatch=--partition=gpu"
+	if options.Has("array") {
+		hint = "--max-jobs sets how many there are"
+	}
+	return nil, fault.Hint(fault.Errorf(fault.Usage, "--alloc-sbatch: %w", err), hint)
 }
 
 // takeInput counts the tasks and, if they come from standard input, stores it for [work.keep].

@@ -28,6 +28,10 @@ func TestSbatchOptions(t *testing.T) {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
+	several, err := sbatchOptions([]string{"--gpus=4 -t 5", "--gres=gpu:2", "-t 6"})
+	if err != nil || several.String() != "--gpus=4 --gres=gpu:2 --time=6" {
+		t.Errorf("several texts: %s, %v", several, err)
+	}
 	for text, want := range map[string][2]string{
 		"cpu": {`"cpu" is not an option of sbatch`, "write it as"}, "partition=cpu --time=5": {"is not an option", "write it as"}, "-": {"is not an option", ""},
 		"-H cpu": {`"cpu" is not an option`, ""}, "-n1 cpu": {`"cpu" is not an option`, ""}, "-sQ cpu": {`"cpu" is not an option`, ""},

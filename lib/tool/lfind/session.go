@@ -232,7 +232,7 @@ func override(c *cli.Context, o *sbatch.Options) error {
 		}
 		set, err := sbatch.Parse(setting)
 		switch {
-		case hasValue && value == "" || set.Off():
+		case hasValue && value == "" || set.Off:
 			o.Set(name, "")
 		case err != nil:
 			return usage("--set: %v", err)

@@ -110,7 +110,7 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 	for _, o := range options {
 		d := sbatch.Lookup(o.Name)
 		switch {
-		case o.Off() || given(c, o.Name):
+		case given(c, o.Name):
 		case o.Name == "array":
 			j.array, limit, err = elements(o.Value)
 		case o.Name == "job-name":

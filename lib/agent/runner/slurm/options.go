@@ -112,20 +112,15 @@ func (o *options) configured(ctx context.Context, gpu bool) (sbatch.Options, err
 
 // own replaces what is configured by what the task itself needs.
 func (o *options) own(ctx context.Context, all sbatch.Options, n runner.Needs, learned usage.Learned) (sbatch.Options, error) {
-	var more []sbatch.Option
-	for _, text := range slices.Concat(n.Request.Sbatch, n.Changed) {
-		option, err := need.Option(text)
-		if err != nil {
-			return nil, fault.Wrap(fault.Usage, err)
-		}
-		more = append(more, option)
+	asks, err := need.Options(n.Request.Sbatch)
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
 	}
-	with := func(all sbatch.Options) sbatch.Options {
-		for _, option := range more {
-			all = all.With(option)
-		}
-		return all
+	changed, err := need.Options(n.Changed)
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
 	}
+	with := func(all sbatch.Options) sbatch.Options { return all.With(asks...).With(changed...) }
 	if n.Request.Find == "" {
 		return with(all), nil
 	}
@@ -167,12 +162,8 @@ func Resolve(ctx context.Context, find Finder, key string, o sbatch.Options) (sb
 		return nil, fault.Errorf(fault.Usage, "%s.find: resource requests are not part of this build", key)
 	}
 	job := func(found sbatch.Options) sbatch.Options {
-		for _, option := range o { // those given beside "find" are more explicit, and win
-			if option.Name != "find" {
-				found = found.With(option)
-			}
-		}
-		return found
+		beside := slices.DeleteFunc(slices.Clone(o), func(option sbatch.Option) bool { return option.Name == "find" })
+		return found.With(beside...) // which are more explicit, and win
 	}
 	found, err := find(ctx, request, usage.Learned{}, job)
 	if err != nil {

@@ -53,6 +53,7 @@ func TestNeedsOfATask(t *testing.T) {
 		{runner.Needs{Request: task.Request{Sbatch: []string{"mem=8G", "time=2h"}}}, config.Limits{}, "--account=a --no-requeue --partition=cpu --mem=8G --time=2:00:00", 0},
 		{runner.Needs{Request: task.Request{Sbatch: []string{"requeue", "time=90"}}}, config.Limits{}, "--account=a --partition=cpu --mem-per-cpu=1G --requeue --time=90", 0},
 		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus=3"}}}, config.Limits{}, "--time=5 --account=a --no-requeue --partition=gpu --gres=disk:4 --constraint=x --gpus=3", 0},
+		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus=4", "gres=gpu:2"}}}, config.Limits{}, "--time=5 --account=a --no-requeue --partition=gpu --constraint=x --gpus=4 --gres=gpu:2", 0},
 		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gres=shard:1"}}}, config.Limits{}, "--time=5 --account=a --no-requeue --partition=gpu --constraint=x --gres=shard:1", 0},
 		{runner.Needs{GPU: true, Request: task.Request{Find: "f"}}, config.Limits{}, "--account=a --no-requeue --gres=disk:4 --partition=big --gpus-per-node=2 --time=1:00:00", 0},
 		{runner.Needs{Request: task.Request{Find: "f", Sbatch: []string{"time=10"}}, Changed: []string{"mem=2G", "time=0:20:00"}}, config.Limits{},

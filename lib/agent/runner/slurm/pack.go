@@ -102,7 +102,7 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 		switch {
 		case known == nil || known.Use&(sbatch.ByClass|sbatch.ByPack) == 0:
 			return t, p, false
-		case known.Use&sbatch.ByClass != 0 && !option.Off():
+		case known.Use&sbatch.ByClass != 0 && !option.Off:
 			p.Options = append(p.Options, option.Arg())
 		case option.GPUs() && gpu != nil:
 			return t, p, false
