@@ -46,22 +46,22 @@ build: ## build the tools into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos bin/$$tool || exit 1; done
 
-# Without what costs time in each test program: "go vet", which "make test" and "make lint" run over everything, and
-# tables for a debugger.
-QUICK := -vet=off -ldflags=-w
+# Without what costs time in each test program: "go vet", which "make lint" runs over everything, and tables for a
+# debugger. With the tags of the tools, so that each package is compiled once.
+QUICK := -vet=off -ldflags=-w $(TAGS)
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
 # not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
-SCRIPTFLAGS := $(QUICK) -count=1 -p 4 -parallel 4 -timeout 60m
+SCRIPTFLAGS := $(QUICK) -count=1 -p 6 -parallel 4 -timeout 60m
 space := $(subst ,, )
 # The race detector delays the exit of each program by a second, and the tests start many.
 RACE ?= -race
 # Without the race detector: packages that have no goroutines and compute much, and models of one goroutine.
 PURE := $(addprefix ./lib/,advise/forecast pool pool/core)
 UNITS = $(QUICK) $(RACE) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
-GOTEST := env GORACE=atexit_sleep_ms=0 $(GO) run ./testscripts/gotest
+# Without cgo, as the tools are built, but for the race detector.
+GOTEST := env CGO_ENABLED=0 GORACE=atexit_sleep_ms=0 $(GO) run ./testscripts/gotest
 
 test: ## run all tests, and report what this machine cannot run; those that need Slurm use a cluster of their own
-	$(GO) vet ./...
 	$(GOTEST) $(UNITS) -- $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
 test-unit: ## run the tests of the packages, with the race detector
@@ -100,8 +100,8 @@ test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE
 
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
-	$(TOOLDIR)/golangci-lint run ./...
-	$(GO) test -tags lint ./testscripts/layers
+	$(TOOLDIR)/golangci-lint run --build-tags $(lastword $(TAGS)) ./...
+	$(GO) test -vet=off -tags lint ./testscripts/layers
 	@dead=$$($(TOOLDIR)/deadcode -test ./...) && test -z "$$dead" || { echo "$$dead"; exit 1; }
 	$(GO) mod tidy -diff
 	@said=$$($(TOOLDIR)/govulncheck ./lib/base/fault 2>&1) || case $$said in \

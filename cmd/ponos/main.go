@@ -26,6 +26,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/tool/poll"
 	"github.com/ponos-tools/ponos/lib/tool/reap"
 	"github.com/ponos-tools/ponos/lib/tool/retry"
+	"github.com/ponos-tools/ponos/lib/tool/run"
 	"github.com/ponos-tools/ponos/lib/tool/setup"
 	"github.com/ponos-tools/ponos/lib/tool/start"
 	"github.com/ponos-tools/ponos/lib/tool/stop"
@@ -48,6 +49,7 @@ var tools = []struct {
 	{"ponos-log", logs.Usage, logs.Main},
 	{"ponos-poll", poll.Usage, poll.Main},
 	{"ponos-retry", retry.Usage, retry.Main},
+	{"ponos-run", run.Usage, run.Main},
 	{"ponos-setup", setup.Usage, setup.Main},
 	{"ponos-start", start.Usage, start.Main},
 	{"ponos-stop", stop.Usage, stop.Main},
@@ -72,12 +74,12 @@ func main() {
 			os.Exit(t.main())
 		}
 	}
-	os.Exit(app.Main(run))
+	os.Exit(app.Main(other))
 }
 
 // meant are the tools that do what a word says.
 var meant = map[string]string{
-	"run": "ponos-submit", "status": "ponos-list", "ls": "ponos-list", "ps": "ponos-list", "logs": "ponos-log", "kill": "ponos-cancel",
+	"status": "ponos-list", "ls": "ponos-list", "ps": "ponos-list", "logs": "ponos-log", "kill": "ponos-cancel",
 	"init": "ponos-setup --init", "queue": "fairshare jobs", "find": "lfind", "pool": "jobpool",
 }
 
@@ -96,11 +98,13 @@ func resolve(args []string) (called string, rest []string) {
 	return "", nil
 }
 
-// run does what is left when no tool is called.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	names, list := make([]string, len(tools)), make([]string, len(tools))
-	for i, t := range tools {
-		names[i], list[i] = t.name, fmt.Sprintf("  %-12s  %s", t.name, t.usage)
+// other does what is left when no tool is called.
+func other(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	var names, list []string
+	for _, t := range tools {
+		if names = append(names, t.name); t.name != "ponos-worker" { // which jobs call, and no person
+			list = append(list, fmt.Sprintf("  %-12s  %s", t.name, t.usage))
+		}
 	}
 	unknown := func(tool string) error {
 		hint := `see "ponos --help"`

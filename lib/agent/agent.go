@@ -69,6 +69,7 @@ type Agent struct {
 	recovering sync.Mutex
 	room       Room
 	counted    time.Time // when the runner was last asked for limits
+	notices    notices
 }
 
 func (a *Agent) now() time.Time {

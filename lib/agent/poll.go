@@ -82,9 +82,14 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		actions = withAgain(actions, m.cache.waiting)
 	}
 	starts := map[string]bool{}
+	var offered []task.ID
 	for _, w := range actions {
 		starts[kindOf(w.RequiresGPU)] = starts[kindOf(w.RequiresGPU)] || w.Kind == task.Start
+		if w.Kind == task.Start && !m.has(w.ID) {
+			offered = append(offered, w.ID)
+		}
 	}
+	a.notices.after(after.tracked, offered)
 	if err := a.count(ctx, starts, len(m.tracked)-len(after.tracked)); err != nil {
 		a.Log.Error("the record of limits cannot be written", "error", err)
 	}

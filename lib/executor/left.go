@@ -60,21 +60,31 @@ func (e *Executor) Strange() bool {
 	return e.strange
 }
 
-// KillAll kills processes until there are no more; some may still be starting others meanwhile. It
-// reports whether none is left.
+// KillAll kills processes until there are no more; some may still be starting others meanwhile. What was killed counts until
+// it has ended, though a list by environments no longer has it. It reports whether none is left.
 func KillAll(list func() []int, reap func()) bool {
 	// A process that ended after the list was read may have left children that are not in it. So only
 	// what was a zombie before does not count.
 	zombies := map[int]bool{}
+	killed := map[int]uint64{} // when they were started
 	for range 200 {
 		left := 0
-		for _, pid := range list() {
+		pids := list()
+		for pid, start := range killed {
+			if now, alive := proc.Started(pid); alive && now == start && !slices.Contains(pids, pid) {
+				left++
+			}
+		}
+		for _, pid := range pids {
 			_, zombie := proc.Session(pid)
 			if zombie && zombies[pid] {
 				continue
 			}
 			left++
 			if zombies[pid] = zombie; !zombie {
+				if start, alive := proc.Started(pid); alive {
+					killed[pid] = start
+				}
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}

@@ -29,11 +29,23 @@
 //	Requests to the market are bounded by time, not by tasks
 //	    testscripts/vast/account_test.go:TestRequestsOf500Instances
 //	    lib/market/vastai/governor_test.go:TestGovernorShares
-//	A list that lacks an instance proves little: one list counts once
+//	A machine that may run a task keeps it until it is known to be gone
+//	    lib/market/rented/doubt_test.go:TestOneMachineAfterABootFault
+//	    lib/market/rented/doubt_test.go:TestBegunAfterABootFault
+//	A list that lacks an instance proves little: one list counts once, and the id is asked for
 //	    lib/market/rented/list_test.go:TestOneListCountsOnce
+//	    lib/market/rented/doubt_test.go:TestListsLackAnInstance
+//	A fault reaches no further than its machine, and no credit is no fault
+//	    lib/market/rented/scope_test.go:TestBrokenMachine
+//	    lib/market/rented/scope_test.go:TestNoCredit
 //	A spending limit is a hard limit
 //	    testscripts/vast/limits_test.go:TestMaxInstancesAndPrice
 //	    testscripts/vast/limits_test.go:TestMaxCostPerTask
+//	    lib/market/rented/money_test.go:TestMaxCostPerDay
+//	    lib/market/rented/money_test.go:TestCreditCarries
+//	Output is read whole, or is told where it is missing
+//	    lib/market/rented/logs_test.go:TestFastOutput
+//	    lib/market/rented/logs_test.go:TestOutputCut
 //	Keys are in no message, no argument and no log
 //	    lib/market/vastai/filter_test.go:TestCleanHidesSecrets
 //	    testscripts/vast/malice_test.go:TestKeyStaysAtTheMarket

@@ -93,7 +93,7 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	if c.Soon || name == "sacctmgr" { // callers can continue without the associations
 		limit = min(limit, soon)
 	}
-	cmd.Timeout = limit
+	cmd.Timeout, cmd.DieWithParent = limit, true
 	run := c.Run
 	if run == nil {
 		run = command.System

@@ -37,7 +37,7 @@ func (b Batch) Argv() []string {
 // submitted, whatever the exit status: sbatch may have been killed afterwards. An error means
 // that the job was refused (RefusedJob), or that it is unknown whether it was submitted.
 func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
-	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true, ExtraFiles: b.Hold}
+	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, ExtraFiles: b.Hold}
 	if b.Text != nil {
 		script, err := whole(b.Text)
 		if err != nil {
@@ -78,7 +78,7 @@ func whole(text []byte) (*os.File, error) {
 // may be a refusal.
 func (c *Client) TestOnly(ctx context.Context, b Batch) error {
 	args := append([]string{"--test-only"}, b.Argv()...)
-	_, err := c.Command(ctx, command.Cmd{Name: "sbatch", Args: args, Env: b.Env, DieWithParent: true})
+	_, err := c.Command(ctx, command.Cmd{Name: "sbatch", Args: args, Env: b.Env})
 	return err
 }
 

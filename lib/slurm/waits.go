@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"io"
+	"strings"
 )
 
 // Waited is a run of a job with what it requested and how it has waited, from accounting. TRES is what it
@@ -14,6 +15,28 @@ type Waited struct {
 	Hosts    string // hostlist; "": it has not started
 	// Reason is the last reason of its wait but Priority and Resources, which accounting does not keep; "": none.
 	Reason string
+}
+
+// tasks are those of an array that the row stands for, as squeue writes them.
+func (w *Waited) tasks() (array, tasks string) {
+	array, tasks, _ = strings.Cut(w.Label, "_")
+	return array, strings.TrimSuffix(strings.TrimPrefix(tasks, "["), "]")
+}
+
+// TaskCount returns how many jobs the row stands for: the tasks of an array that have not started share one.
+func (w *Waited) TaskCount() int {
+	_, tasks := w.tasks()
+	return countTasks(tasks)
+}
+
+// Is reports whether the row is of the job, or of a task or component of the job, that a user calls id.
+func (w *Waited) Is(id string) bool {
+	if w.Label == id || w.ID == id || strings.HasPrefix(w.Label, id+"_") || strings.HasPrefix(w.Label, id+"+") {
+		return true
+	}
+	array, tasks := w.tasks()
+	of, task, isTask := strings.Cut(id, "_")
+	return isTask && of == array && (&Job{Tasks: tasks}).HasTask(task)
 }
 
 var waitColumns = append([]column[Waited]{
@@ -30,5 +53,12 @@ var waitColumns = append([]column[Waited]{
 func (c *Client) EachWait(ctx context.Context, ids []string, p Period, each func(*Waited) error) error {
 	form := c.marked("sacct")
 	args := append(form.parsable(columnNames(waitColumns)), append(p.args(ids), "--allocations", "--duplicates", "--noconvert")...)
-	return c.Stream(ctx, func(r io.Reader) error { return rows(r, form, waitColumns, each) }, "sacct", args...)
+	return c.Stream(ctx, func(r io.Reader) error {
+		return rows(r, form, waitColumns, func(w *Waited) error {
+			if w.Hosts == "" { // some versions of Slurm give jobs that never started a time
+				w.Start = 0
+			}
+			return each(w)
+		})
+	}, "sacct", args...)
 }

@@ -27,3 +27,22 @@ func TestWaits(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 }
+
+// Tasks of an array that have not started share a row.
+func TestWaitsOfTasks(t *testing.T) {
+	for _, tt := range []struct {
+		label, id string
+		want      bool
+		tasks     int
+	}{
+		{"12", "12", true, 1}, {"12", "1", false, 1}, {"12", "12_1", false, 1}, {"12_3", "12_3", true, 1}, {"12_3", "12", true, 1},
+		{"12_3", "12_33", false, 1}, {"12_[4-9%2]", "12_5", true, 6}, {"12_[4-9%2]", "12_3", false, 6}, {"12_[4-9%2]", "12", true, 6},
+		{"12_[1,7]", "12_7", true, 2}, {"12_[1,7]", "1_7", false, 2}, {"12+1", "12", true, 1}, {"12+1", "12+1", true, 1},
+		{"12+1", "12+0", false, 1}, {"12_[1-3,...]", "12_2", true, 3}, {"12_", "12_", true, 1},
+	} {
+		w := &Waited{Label: tt.label, Record: Record{ID: "99"}}
+		if got, n := w.Is(tt.id), w.TaskCount(); got != tt.want || n != tt.tasks || !w.Is("99") {
+			t.Errorf("%s, %s: %v, %d tasks", tt.label, tt.id, got, n)
+		}
+	}
+}

@@ -18,6 +18,7 @@
 //	poll         ponos-poll
 //	reap         vast-reap
 //	retry        ponos-retry
+//	run          ponos-run: submit and setup, with the turns of an agent in the same process
 //	setup        ponos-setup
 //	start        ponos-start
 //	stop         ponos-stop

@@ -16,7 +16,7 @@ import (
 // pageOf is the man page of the tool in a directory of lib/tool.
 var pageOf = map[string]string{
 	"cancel": "ponos-cancel", "list": "ponos-list", "logs": "ponos-log", "offers": "vast-offers", "poll": "ponos-poll",
-	"reap": "vast-reap", "retry": "ponos-retry", "setup": "ponos-setup", "start": "ponos-start", "stop": "ponos-stop",
+	"reap": "vast-reap", "retry": "ponos-retry", "run": "ponos-run", "setup": "ponos-setup", "start": "ponos-start", "stop": "ponos-stop",
 	"submit": "ponos-submit", "task": "ponos-task", "worker": "ponos-worker",
 }
 

@@ -133,6 +133,28 @@ func TestTaskOutputOnATerminal(t *testing.T) {
 	}
 }
 
+// A run on a terminal is one screen: q leaves it to an agent in the background, and two ^C cancel it.
+func TestRunOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	env := append([]string{"HOME=" + dir, "PATH=" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + filepath.Join(dir, "p/ponos.yaml")}, harness.Clock()...)
+	running := regexp.MustCompile(`  running   x-`)
+	command := ` ::: x=1 x=2 -- sh -c 'until [ -e ~/go ]; do sleep 0.1; done; echo no loss; exit {x}'; echo status $?`
+	out := typed(t, env, "ponos-setup --init ~/p --mode local >/dev/null; cd; ponos run --group left"+command, running, "q")
+	for _, want := range []string{"left: 2 tasks: ", "q leaves the run", "ponos-run: left goes on with an agent in the background; to look: ponos run --group left;", "\r\nstatus 1\r\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("q: no %q in %q", want, out)
+		}
+	}
+	out = typed(t, env, "touch ~/go; ponos run --group left; echo status $?; while [ -e ~/p/ponos.pid ]; do sleep 0.1; done; rm ~/go", nil, "")
+	if !strings.Contains(out, "ponos-run: 1 failed: exit code 2 (x-2): no loss\r\n") || !strings.Contains(out, "\r\nstatus 1\r\n") {
+		t.Errorf("again: %q", out)
+	}
+	out = typed(t, env, "cd; ponos run --group cancelled"+command, running, "\x03\x03")
+	if !strings.Contains(out, "ponos-run: cancelled: 2 tasks: 2 stopped, in ") || !strings.Contains(out, "\r\nstatus 130\r\n") {
+		t.Errorf("^C ^C: %q", out)
+	}
+}
+
 // Before more than one task is cancelled or submitted again, a person is asked. What a name
 // or a reason has does not command the terminal.
 func TestQuestionsOnATerminal(t *testing.T) {
@@ -182,5 +204,8 @@ func TestSilentSlurmOnATerminal(t *testing.T) {
 		if !waiting.MatchString(out) || !strings.HasSuffix(out, "\r\x1b[Kstatus 130\r\n") {
 			t.Errorf("%s: %q", line, out)
 		}
+	}
+	if !harness.Wait(func() bool { return len(left(dir)) == 0 }) {
+		t.Errorf("left: %q", left(dir))
 	}
 }

@@ -57,13 +57,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // raceWorks compiles what the race detector is linked with: a compiler without the headers of a libc does not serve.
 func raceWorks() bool {
-	return exec.Command("go", "build", "-race", "runtime/cgo").Run() == nil
+	cmd := exec.Command("go", "build", "-race", "runtime/cgo")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	return cmd.Run() == nil
 }
 
 // goTest runs "go test" once and returns its exit status.
 func goTest(r *report, args []string, stderr io.Writer) int {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = stderr
+	if slices.Contains(args, "-race") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
 	out, err := cmd.StdoutPipe()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err == nil {

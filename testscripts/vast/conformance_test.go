@@ -145,11 +145,30 @@ func conformLists(t *testing.T, api vastai.API, m *server.Server, id int64) {
 		t.Error("a destroy that failed is a success")
 	}
 	m.Mend()
+	if i, err := api.Show(ctx, id); err != nil || i == nil || i.ID != id || i.Label == "" {
+		t.Errorf("show: %+v, %v", i, err)
+	}
 	for range 2 {
 		if err := api.Destroy(ctx, id); err != nil {
 			t.Errorf("destroy: %v", err)
 		}
 	}
+	if i, err := api.Show(ctx, id); err != nil || i != nil {
+		t.Errorf("show what is gone: %+v, %v", i, err)
+	}
+	for _, odd := range []string{`{}`, `{"instances":[]}`, `{"instances":{"id":1}}`, `[]`} {
+		m.Break(server.Fault{Method: "GET", Path: one, Status: 200, Body: odd})
+		if i, err := api.Show(ctx, id); err == nil {
+			t.Errorf("%s is an answer: %+v", odd, i)
+		}
+		m.Mend()
+	}
+	// Of several, one that is gone says nothing about the others.
+	m.Break(server.Fault{Method: "DELETE", Path: "^/api/v0/instances/[?]", Status: 404, Body: `{"success":false,"error":"instances_not_found","msg":"not_found"}`})
+	if err := api.Destroy(ctx, id, id+1); err == nil {
+		t.Error("several are gone by one 404")
+	}
+	m.Mend()
 	for _, i := range m.Alive() {
 		if i.ID == id {
 			t.Error("destroyed, and still there")

@@ -211,6 +211,7 @@ func TestDocumentedErrors(t *testing.T) {
 			"search_offers":    func() error { _, err := api.Search(ctx, vastai.Search{Disk: 10}); return err },
 			"create_instance":  func() error { _, err := api.Create(ctx, 1, order); return err },
 			"show_instances":   func() error { _, err := api.List(ctx, ""); return err },
+			"show_instance":    func() error { _, err := api.Show(ctx, 7); return err },
 			"destroy_instance": func() error { return api.Destroy(ctx, 7) },
 			"logs":             func() error { _, err := api.Log(ctx, 7, 10); return err },
 			"show_user":        func() error { _, err := api.Account(ctx); return err },

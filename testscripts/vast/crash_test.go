@@ -109,6 +109,13 @@ func (c *crash) List(ctx context.Context, label string) (vastai.Listing, error) 
 	return list, err
 }
 
+func (c *crash) Show(ctx context.Context, id int64) (*vastai.Instance, error) {
+	c.before()
+	i, err := c.API.Show(ctx, id)
+	c.here()
+	return i, err
+}
+
 func (c *crash) Destroy(ctx context.Context, ids ...int64) error {
 	if c.fine {
 		if err := c.beside(); err != nil {

@@ -267,3 +267,16 @@ func TestNeed(t *testing.T) {
 		}
 	}
 }
+
+func TestKinds(t *testing.T) {
+	var got []string
+	for _, n := range Kinds([]slurm.Node{
+		{Name: "a", CPUs: 4, State: "DOWN"}, {Name: "b", CPUs: 4, State: "IDLE"}, {Name: "c", CPUs: 4, SpecCPUs: 1}, {Name: "d", CPUs: 4, GRES: "gpu:1"},
+		{Name: "e", CPUs: 4, SpecCPUs: 1}, {Name: "f", CPUs: 4, Partitions: "p"},
+	}) {
+		got = append(got, n.Name)
+	}
+	if text := strings.Join(got, " "); text != "a c d f" {
+		t.Error(text)
+	}
+}

@@ -234,6 +234,28 @@ func (c *Cluster) threads(p *slurm.Partition) (least, most int64) {
 	return max(least, 1), max(most, 1)
 }
 
+// Kinds returns the first node of each kind, in order. Nodes of one kind differ in their names, states and use only.
+func Kinds(nodes []slurm.Node) []slurm.Node {
+	type kind struct {
+		partitions, features, active slurm.List
+		gres                         string
+		numbers                      [9]int64
+	}
+	seen := map[kind]bool{}
+	var first []slurm.Node
+	for i := range nodes {
+		n := &nodes[i]
+		k := kind{n.Partitions, n.Features, n.ActiveFeatures, n.GRES, [...]int64{
+			n.CPUs, n.SpecCPUs, n.MemMB, n.SpecMemMB, n.GPUs, n.TmpDiskMB, n.Sockets, n.CoresPerSocket, n.ThreadsPerCore,
+		}}
+		if !seen[k] {
+			seen[k] = true
+			first = append(first, *n)
+		}
+	}
+	return first
+}
+
 // nodesOf are the nodes of a partition.
 func (c *Cluster) nodesOf(p *slurm.Partition) iter.Seq[*slurm.Node] {
 	return func(yield func(*slurm.Node) bool) {

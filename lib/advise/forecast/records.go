@@ -65,7 +65,9 @@ func NewWorld(r Records) *World {
 			b.users[j.User] = d.UserID
 		}
 	}
-	b.model = admission.Cluster{Partitions: r.Partitions, Nodes: r.Nodes, Config: r.Config, Known: admission.Known{Config: true}}
+	b.model = admission.Cluster{
+		Partitions: r.Partitions, Nodes: admission.Kinds(r.Nodes), Config: r.Config, Known: admission.Known{Config: true},
+	}
 	b.nodes()
 	b.partitions()
 	b.reservations()

@@ -240,7 +240,9 @@ func (n *Planner) Threads(nodes []string) float64 {
 
 // Model is what is known of who may use what.
 func (n *Planner) Model(name string, memberships []slurm.Association) *admission.Cluster {
-	m := &admission.Cluster{Partitions: n.Partitions, Nodes: n.Nodes, Associations: memberships, Config: n.Config, User: name}
+	m := &admission.Cluster{
+		Partitions: n.Partitions, Nodes: admission.Kinds(n.Nodes), Associations: memberships, Config: n.Config, User: name,
+	}
 	m.Known.Config, m.Known.Accounting = true, true
 	m.Host, _ = os.Hostname()
 	if u, err := user.Current(); err == nil {

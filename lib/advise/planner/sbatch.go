@@ -75,7 +75,7 @@ func Options(args []string) (sbatch.Options, error) {
 func (n *Planner) JobFor(
 	ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string,
 ) (forecast.Job, error) {
-	model := admission.Cluster{Partitions: n.Partitions, Nodes: n.Nodes, Config: n.Config, User: user}
+	model := admission.Cluster{Partitions: n.Partitions, Nodes: admission.Kinds(n.Nodes), Config: n.Config, User: user}
 	model.Known.Config = true
 	asked := admission.Narrowest(options, int64(len(n.Nodes)), func(j admission.Job) bool { return n.have(p, model.Need(p, j), j.Nodes) })
 	if !n.have(p, model.Need(p, asked), asked.Nodes) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -24,6 +25,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/market/rented"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -71,6 +73,7 @@ func (m *vastMode) open(ctx context.Context, p *System, _ Options) (runner.Runne
 type Instances struct {
 	*rented.Runner
 	store *agent.Store
+	queue queue.Queue
 }
 
 // Instances returns the rented machines of the agent.
@@ -79,7 +82,23 @@ func (p *System) Instances() (Instances, error) {
 	if r == nil {
 		return Instances{}, fault.Errorf(fault.Usage, "mode is %q: there are instances only in mode \"vast\"", p.Config.Mode)
 	}
-	return Instances{r, p.Agent.Store}, nil
+	return Instances{r, p.Agent.Store, p.Agent.Queue}, nil
+}
+
+// Groups returns the groups of tasks that have one, where the queue is a spool.
+func (i Instances) Groups() (map[task.ID]string, error) {
+	q, ok := i.queue.(*spool.Queue)
+	if !ok {
+		return nil, nil
+	}
+	all, err := q.States()
+	groups := map[task.ID]string{}
+	for _, s := range all {
+		if s.Group != "" {
+			groups[s.ID] = s.Group
+		}
+	}
+	return groups, err
 }
 
 // Orphaned returns the instances with the agent's label, older than a time, that belong to no task of
@@ -134,7 +153,8 @@ func NewVast(c config.Config, log *slog.Logger) (*rented.Runner, error) {
 		Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: rented.Limits{
-			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
+			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, CostPerDay: v.MaxCostPerDay,
+			Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
 			CreditFloor: v.CreditFloor, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
 		},
 		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss,

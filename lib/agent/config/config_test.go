@@ -104,6 +104,7 @@ func TestSettingsOfSbatch(t *testing.T) {
 		"base: {array: 1-3}":                              "the agent cannot work with this option",
 		"base: {of-a-plugin: false}":                      "cannot be taken back",
 		"base: {find: }":                                  "lacks a resource request",
+		"base: {memory: 8G}":                              `slurm.base.memory: sbatch has no option "memory"; did you mean "mem"?`,
 		"daemon: {comment: x}":                            "marks its jobs",
 		"daemon: {tasks-per-node: 1, ntasks_per_node: 2}": "given twice",
 	} {

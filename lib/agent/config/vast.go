@@ -56,6 +56,7 @@ type Vast struct {
 
 	MaxPricePerHour   float64  `yaml:"max_price_per_hour"` // 0: no limit, as below
 	MaxCostPerTask    float64  `yaml:"max_cost_per_task"`
+	MaxCostPerDay     float64  `yaml:"max_cost_per_day"` // of all tasks
 	MaxInstances      int      `yaml:"max_instances"`
 	MaxCreatesPerHour int      `yaml:"max_creates_per_hour"`
 	CreditFloor       float64  `yaml:"credit_floor"`
@@ -189,7 +190,8 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	for key, n := range map[string]float64{
 		"download": v.Download, "upload": v.Upload, "max_price_per_hour": v.MaxPricePerHour, "max_cost_per_task": v.MaxCostPerTask,
-		"bid": v.Bid, "retries_on_loss": float64(v.RetriesOnLoss), "credit_floor": v.CreditFloor,
+		"max_cost_per_day": v.MaxCostPerDay,
+		"bid":              v.Bid, "retries_on_loss": float64(v.RetriesOnLoss), "credit_floor": v.CreditFloor,
 		"max_instances": float64(v.MaxInstances), "max_creates_per_hour": float64(v.MaxCreatesPerHour),
 	} {
 		if n < 0 || n != n {

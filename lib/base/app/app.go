@@ -59,6 +59,15 @@ func Main(run func(ctx context.Context, args []string, stdin io.Reader, stdout, 
 	return run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr)
 }
 
+// MainOf is Main for a tool that does more at a signal than to end: it gets SIGHUP, SIGINT and SIGTERM as they come.
+func MainOf(
+	run func(ctx context.Context, signals <-chan os.Signal, args []string, stdin io.Reader, stdout, stderr io.Writer) int,
+) int {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
+	return run(context.Background(), signals, os.Args, os.Stdin, os.Stdout, os.Stderr)
+}
+
 // Interrupted is the cause of a context that a signal has ended.
 type Interrupted struct{ Signal syscall.Signal }
 

@@ -250,3 +250,10 @@ func (w *writer) Write(p []byte) (int, error) {
 	n, err := w.w.Write(w.bytes.Bytes())
 	return max(0, n-before), err
 }
+
+// Shows reports whether something that changes in its place can be shown on a stream: it is a terminal whose cursor can be moved, and
+// this tool is in its foreground.
+func Shows(w io.Writer) bool {
+	f, ok := terminal(w)
+	return ok && foreground(f)
+}

@@ -267,6 +267,8 @@ type Bill struct {
 	Task      task.ID
 	Slug      string
 	Attempt   int
+	Machine   int64 // the last one, and its GPU
+	GPU       string
 	State     task.State // "": it has not ended
 	Instances []int64
 	Estimated float64 // dollars
@@ -303,7 +305,7 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 		if len(o.instances()) == 0 {
 			continue
 		}
-		b := Bill{Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instances: o.instances(), Estimated: o.Spent}
+		b := Bill{Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Machine: o.Machine, GPU: o.GPU, Instances: o.instances(), Estimated: o.Spent}
 		if o.Instance != 0 {
 			b.Estimated += o.estimate(r.now())
 		}

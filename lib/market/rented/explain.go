@@ -3,6 +3,9 @@ package rented
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 )
@@ -37,6 +40,17 @@ func (r *Runner) Explain(ctx context.Context, slug string) (Explained, error) {
 	all, err := r.API.Search(ctx, vastai.Search{Filters: free, Disk: r.Disk, Limit: explainLimit}, false)
 	if err != nil {
 		return Explained{}, err
+	}
+	avoided, err := r.Avoided()
+	if err != nil {
+		return Explained{}, err
+	}
+	for _, machine := range slices.Sorted(maps.Keys(avoided)) {
+		a := avoided[machine]
+		counted = append(counted, vastai.Condition{
+			Field: "machine_id", Op: "neq", Value: float64(machine),
+			Text: fmt.Sprintf("machine %d is avoided until %s: %s", machine, a.Until.Local().Format(time.DateTime), a.Why),
+		})
 	}
 	found := all.Offers
 	e := Explained{Offers: len(found), Filters: []Removal{}}

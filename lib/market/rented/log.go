@@ -17,8 +17,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// logLines is how many lines of a log are requested.
-const logLines = 1000
+// logLines is how many lines of a log are requested, and mostLines how many where those do not reach
+// back to what is known: ten times as many each time.
+const (
+	logLines  = 1000
+	mostLines = 1_000_000
+)
 
 // listen reads an instance's log when that is due, and ends the task if the wrapper has reported its
 // end. Over says that its container does not run.
@@ -64,13 +68,21 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 	if o.Dead < deadReads || now.Sub(o.DeadAt) < r.Settle {
 		return nil
 	}
-	if stopped && i.Bid && o.told() == nil {
-		// An instance that is outbid is stopped without a report. If its task had ended before, it
-		// has reported that, at least in the label if the log cannot be read.
-		if err != nil {
+	if stopped && o.told() == nil {
+		// An instance that is outbid, or not paid for, is stopped without a report. If its task had ended
+		// before, it has reported that, at least in the label if the log cannot be read.
+		cause, lost, failed := "it was outbid", i.Bid, error(nil)
+		if !lost {
+			if cause, lost, failed = r.unpaid(ctx, v); failed != nil {
+				return failed
+			}
+		}
+		if lost && err != nil {
 			r.remark(o, "the end of the log could not be read: "+why(err))
 		}
-		return r.lose(ctx, v, o, "the instance was stopped: it was outbid", instances)
+		if lost {
+			return r.lose(ctx, v, o, "the instance was stopped: "+cause, instances)
+		}
 	}
 	reason := "the container has ended without an exit code"
 	if stopped {
@@ -194,7 +206,7 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 				}
 				l := logText{err: errNoTime}
 				if n == 0 || bounded.Err() == nil {
-					l.text, l.err = r.log(ctx, id, mute[id])
+					l.text, l.err = r.log(ctx, id, logLines, mute[id])
 				}
 				mu.Lock()
 				v.read[id] = l
@@ -210,7 +222,7 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 }
 
 // log requests the log of an instance. If that could not be read lately, the timeout is shorter.
-func (r *Runner) log(ctx context.Context, id int64, mute bool) ([]byte, error) {
+func (r *Runner) log(ctx context.Context, id int64, lines int, mute bool) ([]byte, error) {
 	limit := r.LogTime
 	if limit == 0 {
 		limit = logTime
@@ -220,7 +232,7 @@ func (r *Runner) log(ctx context.Context, id int64, mute bool) ([]byte, error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return r.API.Log(bounded, id, logLines)
+	return r.API.Log(bounded, id, lines)
 }
 
 // fetch returns the log of an order, which this turn has already read or requests now.
@@ -230,14 +242,14 @@ func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
 			return l.text, l.err
 		}
 	}
-	return r.log(ctx, o.Instance, o.Mute >= deadReads)
+	return r.log(ctx, o.Instance, logLines, o.Mute >= deadReads)
 }
 
-// maxKnown limits how much of the existing output is compared.
+// maxKnown limits how much of the existing output is compared, in bytes for each thousand lines.
 const maxKnown = 4 << 20
 
 // readLog appends what is new in an instance's log to the task's output. Last says that it is not
-// read again.
+// read again. Where a task has written more since the last look than is shown, more is requested.
 func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*ending, error) {
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
@@ -250,21 +262,66 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*en
 	if err != nil {
 		return nil, err
 	}
-	if bytes.HasPrefix(text, []byte("Error response from daemon")) || bytes.HasPrefix(text, []byte("No such container")) {
-		return nil, vastai.ErrNotReady
+	var said *ending
+	for lines := logLines; ; lines *= 10 {
+		if bytes.HasPrefix(text, []byte("Error response from daemon")) || bytes.HasPrefix(text, []byte("No such container")) {
+			return nil, vastai.ErrNotReady
+		}
+		shown, end := split(text, o.Nonce)
+		if said == nil {
+			said = end
+		}
+		// An incomplete line is read once it is complete.
+		if n := len(shown); n > 0 && said == nil && !last && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
+			shown = shown[:n-1]
+		} else if n > 0 && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
+			shown[n-1] = append(bytes.Clone(shown[n-1]), '\n')
+		}
+		known, err := r.known(o, lines)
+		if err != nil {
+			return said, err
+		}
+		more, joined := merge(known, shown)
+		whole := bytes.Count(text, []byte("\n")) < lines-1 // nothing came before
+		if !joined && !whole && lines < mostLines {
+			if deeper, err := r.log(ctx, o.Instance, 10*lines, false); err == nil && len(deeper) >= len(text) {
+				text = deeper
+				continue
+			}
+		}
+		if !joined && (len(known) > 0 || !whole) && len(more) > 0 {
+			more = slices.Insert(slices.Clone(more), 0, []byte(missing))
+		}
+		return said, r.append(o, more)
 	}
-	shown, said := split(text, o.Nonce)
-	// An incomplete line is read once it is complete.
-	if n := len(shown); n > 0 && said == nil && !last && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
-		shown = shown[:n-1]
-	} else if n > 0 && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
-		shown[n-1] = append(bytes.Clone(shown[n-1]), '\n')
-	}
-	return said, r.append(o, shown)
 }
 
-func (r *Runner) append(o *order, shown [][]byte) error {
-	f, err := os.OpenFile(filepath.Join(o.Dir, runner.Output), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+// known returns the last lines of an instance's output so far, twice as many as are shown.
+func (r *Runner) known(o *order, lines int) ([][]byte, error) {
+	f, err := os.Open(filepath.Join(o.Dir, runner.Output))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	most := int64(lines/logLines) * maxKnown
+	from := max(0, min(o.LogFrom, info.Size()), info.Size()-most)
+	b, err := io.ReadAll(io.NewSectionReader(f, from, most))
+	if err != nil {
+		return nil, err
+	}
+	known := slices.Collect(bytes.Lines(b))
+	return known[max(0, len(known)-2*lines):], nil
+}
+
+func (r *Runner) append(o *order, more [][]byte) error {
+	f, err := os.OpenFile(filepath.Join(o.Dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // not adopted yet: the log is read again then
 	}
@@ -272,22 +329,10 @@ func (r *Runner) append(o *order, shown [][]byte) error {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	from := max(0, min(o.LogFrom, info.Size()), info.Size()-maxKnown)
-	b, err := io.ReadAll(io.NewSectionReader(f, from, maxKnown))
-	if err != nil {
-		return err
-	}
-	known := slices.Collect(bytes.Lines(b))
-	known = known[max(0, len(known)-2*logLines):]
-	more := bytes.Join(merge(known, shown), nil)
 	if len(more) == 0 {
 		return nil
 	}
-	if _, err := f.Write(more); err != nil {
+	if _, err := f.Write(bytes.Join(more, nil)); err != nil {
 		return err
 	}
 	return f.Sync()

@@ -139,3 +139,44 @@ func TestManyEndsByLabel(t *testing.T) {
 		}
 	}
 }
+
+// Output that comes faster than a log shows lines is read whole, from the first look on: more lines are
+// requested until they reach back to what is known.
+func TestFastOutput(t *testing.T) {
+	s := newStand(t, 1)
+	i := s.begin(1)
+	var all strings.Builder
+	written := 0
+	write := func(n int) {
+		for range n {
+			written++
+			fmt.Fprintf(&all, "line %d\n", written)
+		}
+		i.log = all.String()
+	}
+	for _, n := range []int{3600, 300, 999, 1000, 30_000, 1, 150_000} { // the last at 5,000 a second, log_interval 30 s
+		write(n)
+		s.turn()
+		if out := s.output(1); out != all.String() {
+			t.Fatalf("after %d lines more: %d bytes of %d; %q", n, len(out), all.Len(), out[:min(len(out), 200)])
+		}
+	}
+	write(2_500)
+	ended(i, 0)
+	if j := s.turn()[s.job(1)]; j.State != task.Completed || s.output(1) != all.String() {
+		t.Errorf("%+v, %d bytes of %d", j, len(s.output(1)), all.Len())
+	}
+}
+
+// What the market does not have any more is told where it is missing, also at the beginning.
+func TestOutputCut(t *testing.T) {
+	s := newStand(t, 1)
+	i := s.begin(1)
+	i.log = "a\n"
+	s.turn()
+	i.log = strings.Repeat("b\n", 1500)
+	s.turn()
+	if out := s.output(1); out != "a\n[some lines are missing here]\n"+i.log {
+		t.Errorf("%d bytes, %q", len(out), out[:min(len(out), 100)])
+	}
+}

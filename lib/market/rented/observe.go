@@ -22,6 +22,7 @@ import (
 const (
 	turnCalls  = 25 // requests of a turn in which no task ends
 	maxEndings = 20 // logs of instances whose tasks have ended
+	maxShows   = 5  // instances that are asked for by their ids
 	maxDooms   = 60 // instances to destroy: the vastai program accepts 64 at once
 	turnUnits  = 3  // how long logs are read, and how long to wait for destroy requests at the end
 )
@@ -42,7 +43,12 @@ type view struct {
 	logs     int // how many logs may still be read
 	endings  int // how many logs of ended ones may still be read
 	dooms    int
-	ordering bool // an order was placed in this turn
+	shows    int     // how many instances may still be asked for by their ids
+	stubborn []int64 // instances that still exist after several requests to destroy them
+	absent   int     // how many instances of orders the list lacks,
+	present  int     // and how many it has
+	ordering bool    // an order was placed in this turn
+	over     string  // why all tasks that run have to end; "": they go on
 	read     map[int64]logText
 	open     []*order       // orders, as they were when the turn began
 	billFrom time.Time      // from which day on the bill is requested
@@ -107,6 +113,10 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	})
 	rest := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool { return slices.Contains(found, o) })
 	v.open = orders
+	r.missing(ctx, v)
+	if v.over, err = r.watch(ctx); err != nil {
+		return nil, err
+	}
 	var jobs []runner.Job
 	seen := map[string]bool{}
 	for n, o := range slices.Concat(found, rest) {
@@ -158,6 +168,10 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			jobs = append(jobs, job)
 		}
 	}
+	if len(v.stubborn) > 0 && r.Log != nil {
+		r.Log.Warn("instances still exist, and cost money, after several requests to destroy them; look at them in the console of Vast.ai",
+			"instances", v.stubborn)
+	}
 	r.flush(ctx, v)
 	r.reconcile(ctx, v, orders)
 	r.await(ctx, v)
@@ -167,7 +181,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 // view groups a list by the orders to which its instances belong.
 func (r *Runner) view(list vastai.Listing) *view {
 	v := &view{
-		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, list: list,
+		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, shows: maxShows, list: list,
 		read: map[int64]logText{},
 	}
 	for _, i := range list.Instances {
@@ -376,6 +390,9 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		return runner.Job{}, false, err
 	}
 	if o.End != nil && before == nil {
+		if err := r.judge(ctx, o); err != nil {
+			return runner.Job{}, false, err
+		}
 		// An instance whose task has ended must not cost any longer.
 		if err := r.sweep(ctx, v, o, instances); err != nil {
 			return runner.Job{}, false, err
@@ -395,15 +412,46 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 
 func (v *view) begun() time.Time { return v.began }
 
+// When many instances vanish from the list at once, the list is at fault rather than their hosts: what
+// follows waits manySettles times as long.
+const (
+	manyAbsent  = 3
+	manySettles = 10
+)
+
+func (v *view) many() bool { return v.absent >= manyAbsent && v.absent > v.present }
+
+// missing counts the instances of orders that the list lacks, and says so if they are many.
+func (r *Runner) missing(ctx context.Context, v *view) {
+	for _, o := range v.open {
+		switch {
+		case o.End != nil || o.Instance == 0 || v.began.Sub(o.Created) < r.Settle:
+		case slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance }):
+			v.present++
+		case o.Status != awaited: // it is known to be gone
+			v.absent++
+		}
+	}
+	if v.many() {
+		r.once(ctx, "many absent", r.now().Add(manySettles*r.Settle), fmt.Sprintf(
+			"the list of instances lacks %d of %d at once: nothing follows before %v, and then each is asked for by its id",
+			v.absent, v.absent+v.present, manySettles*r.Settle))
+	}
+}
+
 // fresh returns the instances of an order with its present label.
 func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance {
 	label := r.label(o.Task, o.Attempt, o.Number)
 	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.isDoomed(i.ID) })
 }
 
-// priceSlack is the factor by which the price of an instance may exceed max_price_per_hour: the cost
-// of its disk is rounded.
-const priceSlack = 1.05
+// priceSlack is the factor by which the price of an instance may exceed that of its offer, or
+// max_price_per_hour, in silence: the cost of its disk is rounded. An instance that is dearer than its
+// offer by more than priceBound is given back, unless its task runs.
+const (
+	priceSlack = 1.05
+	priceBound = 1.25
+)
 
 // Messages of a host that indicate a fault while it loads an image.
 var (
@@ -437,6 +485,19 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Absent < 2 || v.began.Sub(o.Created) < r.Settle || v.began.Sub(o.Missing) < r.Settle {
 			return nil
 		}
+		if v.many() && v.began.Sub(o.Missing) < manySettles*r.Settle {
+			return nil
+		}
+		if there, err := r.show(ctx, v, o.Instance); there || err != nil {
+			switch {
+			case there:
+				o.Absent, o.Missing = 0, time.Time{}
+				r.once(ctx, "incomplete list", now.Add(time.Hour), "lists lack an instance that exists", "instance", o.Instance)
+			case !errors.Is(err, errNoTime):
+				r.warn("it is not known whether an instance is gone", o, err)
+			}
+			return nil
+		}
 		billed := r.toldByBill(ctx, v, o)
 		if o.told() == nil && r.mayHaveEnded(o) {
 			if !billed && r.BillInterval > 0 && now.Sub(o.Missing) < billWait {
@@ -460,7 +521,12 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	}
 	i := v.all[at]
 	o.Absent, o.Missing, o.Nameless = 0, time.Time{}, v.list.Nameless()
+	before := o.Price
 	o.fill(i)
+	dearer := !o.Rebuilt && before > 0 && i.Price > before*priceSlack
+	if dearer {
+		r.say(fmt.Sprintf("the price has changed from %s to %s an hour", dollars(before), dollars(i.Price)), o)
+	}
 	if grace := r.grace(o); grace >= 0 && v.began.Sub(o.Seen) >= grace/3 || v.began.Before(o.Seen) {
 		o.Seen = v.began
 	}
@@ -476,10 +542,18 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 				dollars(i.Price), dollars(o.estimate(now)))
 			return r.fault(ctx, v, o, why, instances)
 		}
+		if dearer && i.Price > before*priceBound {
+			why := fmt.Sprintf("the instance costs %s an hour, and its offer %s; it has cost %s",
+				dollars(i.Price), dollars(before), dollars(o.estimate(now)))
+			return r.fault(ctx, v, o, why, instances)
+		}
 		o.Checked = whole
 	}
 	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now) > limit {
 		return r.last(ctx, o, end{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"})
+	}
+	if v.over != "" {
+		return r.last(ctx, o, end{State: task.Error, Reason: v.over})
 	}
 	stopped := i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen"
 	switch {
@@ -495,6 +569,13 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	case stopped && (!o.Ran.IsZero() || i.Actual == "stopped" || i.Actual == "frozen"): // its log shows whether it ran
 		return r.listen(ctx, v, o, i, true, true, instances)
 	case stopped:
+		why, unpaid, err := r.unpaid(ctx, v)
+		switch {
+		case err != nil:
+			return err
+		case unpaid:
+			return r.suspend(ctx, v, o, why, instances)
+		}
 		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
 	case i.Actual == "" || i.Actual == "created" || i.Actual == "loading":
 		return r.booting(ctx, v, o, i, instances)
@@ -509,10 +590,10 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if now.Sub(o.Odd) < oddGrace {
 		return nil
 	}
-	if err := r.avoid(ctx, o.Machine); err != nil {
+	why := "the host was lost: it is " + i.Actual
+	if err := r.avoid(ctx, o.Machine, why); err != nil {
 		return err
 	}
-	why := "the host was lost: it is " + i.Actual
 	if o.Ran.IsZero() {
 		why += " since before the task was seen running, and whether it has run is not known"
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,7 +123,10 @@ type spell struct {
 type doomed struct {
 	ID     int64     `json:"id"`
 	Absent int       `json:"absent,omitempty"`
-	Seen   time.Time `json:"seen,omitzero"` // the last list that showed or missed it
+	Seen   time.Time `json:"seen,omitzero"`   // the last list that showed or missed it
+	Shown  int       `json:"shown,omitempty"` // how many lists have shown it
+	// Counted says that the start of the task there is counted as a loss.
+	Counted bool `json:"counted,omitempty"`
 }
 
 const (
@@ -434,15 +438,18 @@ func (o *order) there(now time.Time) time.Time {
 // awaits reports whether an order only waits for the bill.
 func (o *order) awaits() bool { return o.End == nil && o.Absent >= 2 && o.Status == awaited }
 
-// part records what the present instance has cost, and has it destroyed.
-func (o *order) part(now time.Time) {
+// part records what the present instance has cost, and has it destroyed. Counted says that the start
+// of the task there is counted as a loss.
+func (o *order) part(now time.Time, counted bool) {
 	if o.Instance == 0 {
 		return
 	}
 	cost := o.estimate(now)
 	o.Past = append(o.Past, spell{ID: o.Instance, Cost: cost})
 	o.Spent += cost
-	o.doom(o.Instance)
+	if o.doom(o.Instance); len(o.Doomed) > 0 {
+		o.Doomed[len(o.Doomed)-1].Counted = counted
+	}
 	o.Instance, o.Absent, o.Dead, o.Checked = 0, 0, 0, false
 	o.Ran, o.Odd, o.Missing, o.Seen, o.DeadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	o.Number++
@@ -508,15 +515,54 @@ func (o *order) fill(i vastai.Instance) {
 	}
 }
 
-// market is the state that all orders share: when the last ones were placed, and the avoided
-// machines.
+// market is the state that all orders share: when the last ones were placed, the avoided machines, and
+// what is known of others.
 type market struct {
-	Creates []time.Time         `json:"creates,omitempty"`
-	Avoided map[int64]time.Time `json:"shunned,omitempty"` // until when
+	Creates []time.Time       `json:"creates,omitempty"`
+	Avoided map[int64]Avoided `json:"avoided,omitempty"`
+	// Quick has the machines on which tasks have failed at once, and none has done better since; Well
+	// is when a task has done better on any machine.
+	Quick map[int64]quick `json:"quick,omitempty"`
+	Well  time.Time       `json:"well,omitzero"`
+}
+
+// Avoided says until when and why a machine is avoided.
+type Avoided struct {
+	Until time.Time `json:"until"`
+	Why   string    `json:"why"`
+}
+
+// quick is which tasks have failed at once on a machine, and since when.
+type quick struct {
+	Tasks []task.ID `json:"tasks"`
+	Since time.Time `json:"since"`
+}
+
+// quickFailures is how many different tasks fail at once on a machine that is at fault.
+const quickFailures = 2
+
+// ran records how a task has run on a machine, and reports whether the machine is to blame: several
+// tasks have failed on it at once, and tasks have done better on others meanwhile, or have not failed
+// so on any other. Tasks that fail everywhere are at fault themselves.
+func (m *market) ran(machine int64, id task.ID, failed bool, now time.Time) (blame bool) {
+	if !failed {
+		delete(m.Quick, machine)
+		m.Well = now
+		return false
+	}
+	q, known := m.Quick[machine]
+	if !known {
+		q.Since = now
+	}
+	if !slices.Contains(q.Tasks, id) {
+		q.Tasks = append(q.Tasks, id)
+	}
+	m.Quick[machine] = q
+	return len(q.Tasks) >= quickFailures && (len(m.Quick) == 1 || m.Well.After(q.Since))
 }
 
 func (r *Runner) readMarket() (market, error) {
-	m := market{Avoided: map[int64]time.Time{}}
+	m := market{Avoided: map[int64]Avoided{}, Quick: map[int64]quick{}}
 	b, err := os.ReadFile(filepath.Join(r.Dir, "market.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -535,13 +581,13 @@ func (r *Runner) readMarket() (market, error) {
 		}
 	}
 	m.Creates = slices.DeleteFunc(m.Creates, func(t time.Time) bool { return now.Sub(t) > time.Hour })
-	for id, until := range m.Avoided {
-		if now.After(until) {
-			delete(m.Avoided, id)
-		}
-	}
+	maps.DeleteFunc(m.Avoided, func(_ int64, a Avoided) bool { return now.After(a.Until) })
+	maps.DeleteFunc(m.Quick, func(_ int64, q quick) bool { return now.Sub(q.Since) > r.Avoid })
 	if m.Avoided == nil {
-		m.Avoided = map[int64]time.Time{}
+		m.Avoided = map[int64]Avoided{}
+	}
+	if m.Quick == nil {
+		m.Quick = map[int64]quick{}
 	}
 	return m, nil
 }

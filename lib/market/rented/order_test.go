@@ -178,7 +178,7 @@ func TestWrongMachine(t *testing.T) {
 	if len(s.market.instances) != 1 || s.market.instances[0].offer != 2 {
 		t.Errorf("%+v", s.market.instances)
 	}
-	if avoided, err := s.Avoided(); err != nil || avoided[1].IsZero() {
+	if avoided, err := s.Avoided(); err != nil || avoided[1].Until.IsZero() {
 		t.Errorf("%v %v", avoided, err)
 	}
 }
@@ -186,7 +186,8 @@ func TestWrongMachine(t *testing.T) {
 // One that is dearer than its offer has said is given back as well.
 func TestDearerThanOffered(t *testing.T) {
 	s := newStand(t, 2)
-	s.begin(1).price = 9
+	i := s.begin(1)
+	i.price, i.fields["actual_status"] = 9, "loading"
 	s.turn()
 	if e := s.events("fault"); len(e) != 1 || !strings.Contains(e[0].Reason, "the instance costs $9.0000 an hour, more than max_price_per_hour, and has cost $0.1") || e[0].Machine != 1 {
 		t.Errorf("%+v", e)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
@@ -48,8 +49,12 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 	return r.forget(o)
 }
 
-// sweep destroys instances that an order does not need, and forgets those that two lists did not
-// show. Failed requests are repeated in the next turn.
+// patientLists is how many lists may show an instance that is to be destroyed, until that is reported.
+const patientLists = 3
+
+// sweep destroys instances that an order does not need, and forgets those that are gone: that two
+// lists did not show, or, if the task is to run again, of which the market says that there is none.
+// Failed requests are repeated in the next turn.
 func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
 	label := r.label(o.Task, o.Attempt, o.Number)
 	for _, i := range instances {
@@ -70,13 +75,30 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 	var rest []doomed
 	hidden := r.hides(v.list, o)
 	for _, d := range o.Doomed {
-		there := slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
+		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
+		fresh := d.Seen.Before(v.began)
+		d.Seen = v.began
+		gone := false
 		switch {
-		case !there && hidden:
-		case !there && d.Seen.Before(v.began):
-			d.Absent++
-		case there:
-			d.Absent, o.Nameless = 0, v.list.Nameless()
+		case at < 0 && hidden:
+		case at < 0:
+			if fresh {
+				d.Absent++
+			}
+			gone = d.Absent >= 2
+			if o.End == nil {
+				gone = r.isGone(ctx, v, o, d.ID)
+			}
+		default:
+			if d.Absent, o.Nameless = 0, v.list.Nameless(); fresh {
+				d.Shown++
+			}
+			if d.Shown > patientLists {
+				v.stubborn = append(v.stubborn, d.ID)
+			}
+			if err := r.began(o, &d, v.all[at]); err != nil {
+				return err
+			}
 			if v.dooms < maxDooms {
 				v.dooms++
 				if err := r.journal(o, "destroy", d.ID); err != nil {
@@ -85,13 +107,55 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 				v.doomed = append(v.doomed, d.ID)
 			}
 		}
-		d.Seen = v.began
-		if d.Absent < 2 {
+		if !gone {
 			rest = append(rest, d)
 		}
 	}
 	o.Doomed = rest
 	return nil
+}
+
+// isGone reports whether the market says that there is no such instance, which its list lacks. If there
+// is one, it is to be destroyed.
+func (r *Runner) isGone(ctx context.Context, v *view, o *order, id int64) bool {
+	there, err := r.show(ctx, v, id)
+	switch {
+	case errors.Is(err, errNoTime):
+		return false
+	case err != nil:
+		r.warn("it is not known whether an instance is gone", o, err)
+		return false
+	case there:
+		v.doomed = append(v.doomed, id)
+	}
+	return !there
+}
+
+// show asks for an instance that the list lacks.
+func (r *Runner) show(ctx context.Context, v *view, id int64) (there bool, err error) {
+	if v.shows <= 0 {
+		return false, errNoTime
+	}
+	v.shows--
+	i, err := r.API.Show(ctx, id)
+	return i != nil, err
+}
+
+// began counts a start of the task on an instance that was given up before it was seen running: the
+// task may not run again unless it may after a loss.
+func (r *Runner) began(o *order, d *doomed, i vastai.Instance) error {
+	if d.Counted || o.End != nil || o.Instance != 0 || over(o.Dir) || i.Actual != "running" && i.Actual != "exited" {
+		return nil
+	}
+	d.Counted = true
+	why := fmt.Sprintf("%s; instance %d has begun the task before it was gone", o.Status, d.ID)
+	if o.Rebuilt || o.Losses >= r.Retries {
+		return r.finish(o, end{State: task.Error, Reason: why})
+	}
+	o.Losses++
+	o.Status = fmt.Sprintf("%s; the task is started again (%d of %d)", why, o.Losses, r.Retries)
+	r.say("machine lost", o, "reason", why, "losses", o.Losses)
+	return r.journal(o, "lost", d.ID)
 }
 
 func (r *Runner) warn(what string, o *order, err error) {
@@ -100,14 +164,22 @@ func (r *Runner) warn(what string, o *order, err error) {
 	}
 }
 
+// doubt returns an error while an instance may run the task that is not the order's own: the task keeps
+// it until it is known to be gone, and nothing else is ordered.
+func (o *order) doubt() error {
+	if len(o.Doomed) == 0 {
+		return nil
+	}
+	return later("instance %d may still run the task, and is being destroyed", o.Doomed[0].ID)
+}
+
 // again orders another instance for a task that has lost one before it ran.
 func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 	if v.ordering { // one per turn
 		return nil
 	}
-	if o.Losses > 0 && len(o.Doomed) > 0 {
-		o.Status = "the task is started again when the lost instance is gone"
-		return nil // never two at once
+	if o.doubt() != nil {
+		return nil
 	}
 	if o.Held.After(r.now()) {
 		return nil
@@ -155,18 +227,41 @@ func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, insta
 		return r.finish(o, verdict(*said)) // its task had already ended
 	}
 	o.Status = why
-	if err := errors.Join(r.journal(o, "fault", 0), r.avoid(ctx, o.Machine)); err != nil {
+	if err := errors.Join(r.journal(o, "fault", 0), r.avoid(ctx, o.Machine, why)); err != nil {
 		return err
 	}
 	r.say("machine at fault", o, "reason", why)
-	o.part(r.now())
+	o.part(r.now(), false)
 	if o.Tries-o.Losses >= maxTries || o.Rebuilt {
 		return r.finish(o, end{State: task.Error, Reason: "no machine could run the image: " + why})
 	}
-	if err := r.sweep(ctx, v, o, instances); err != nil {
+	o.Status += "; another one is ordered when it is gone"
+	return r.sweep(ctx, v, o, instances)
+}
+
+// unpaid reports whether the market has stopped an instance as the account has no credit: then it stops
+// all of them. The account is asked once for all orders of a turn.
+func (r *Runner) unpaid(ctx context.Context, v *view) (why string, unpaid bool, err error) {
+	account, err := r.API.Account(ctx, v.began)
+	if err != nil {
+		return "", false, fmt.Errorf("an instance was stopped, and whether for lack of credit is not known: %w", err)
+	}
+	if account.Credit > 0 {
+		return "", false, nil
+	}
+	why = fmt.Sprintf("no credit: the market has stopped all instances, as the account has $%.2f", account.Credit)
+	r.once(ctx, "no credit", r.now().Add(time.Hour), why+"; nothing is ordered until there is more")
+	return why, true, nil
+}
+
+// suspend gives up an instance that has not run, of which its machine is not to blame.
+func (r *Runner) suspend(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
+	o.Status = why
+	if err := r.journal(o, "fault", 0); err != nil {
 		return err
 	}
-	return r.again(ctx, v, o)
+	o.part(r.now(), false)
+	return r.sweep(ctx, v, o, instances)
 }
 
 // lose gives up an instance that was lost while the task ran. The task is started again on another
@@ -191,6 +286,6 @@ func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instan
 	if info, err := os.Stat(filepath.Join(o.Dir, runner.Output)); err == nil {
 		o.LogFrom = info.Size()
 	}
-	o.part(r.now())
+	o.part(r.now(), true)
 	return r.sweep(ctx, v, o, instances)
 }

@@ -40,6 +40,9 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if wait := o.Held.Sub(r.now()); wait > 0 {
 		return later("the order is held for %v: %s", wait.Round(time.Second), o.Status)
 	}
+	if err := o.doubt(); err != nil {
+		return err
+	}
 	env, command, err := environment(o.Dir)
 	if err != nil {
 		return err
@@ -58,8 +61,16 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err := r.room(o.name(), m); err != nil {
 		return err
 	}
-	if err := r.credit(ctx); err != nil {
+	account, err := r.API.Account(ctx, time.Time{})
+	if err != nil {
 		return r.ordering(ctx, err)
+	}
+	spent, err := r.purse(o.name())
+	if err != nil {
+		return err
+	}
+	if why := spent.carries(r.Limits, account.Credit, 0, 0); why != "" { // whatever the offer
+		return later("%s", why)
 	}
 	offers, err := r.offers(ctx, o.wish(), m)
 	if err != nil {
@@ -76,6 +87,9 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	for _, offer := range offers[:min(len(offers), maxOffers)] {
 		if n := r.Limits.CreatesPerHour; n > 0 && len(m.Creates) >= n {
 			return later("%d instances were ordered within an hour, as many as max_creates_per_hour", n)
+		}
+		if why := spent.carries(r.Limits, account.Credit, offer.Price, r.Estimate.Cost(offer.Offer)); why != "" {
+			return later("%s", why) // the next offer is dearer
 		}
 		request.Label, request.Bid = r.label(o.Task, o.Attempt, o.Number), offer.bid
 		o.Intent, o.Offer, o.Machine, o.GPU, o.Price, o.Bid = r.now(), offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
@@ -116,14 +130,18 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 			}
 		}
 		switch {
-		case errors.Is(err, vastai.ErrOfferGone), created.ID > 0:
+		case created.ID > 0: // it may run the task until it is gone
+			return o.doubt()
+		case errors.Is(err, vastai.ErrOfferGone):
 			continue
 		case errors.Is(err, vastai.ErrRejected):
 			if hold, err := r.rejected(ctx, o, env, err); err != nil || hold {
 				return errors.Join(r.save(o), err)
 			}
 			continue
-		case errors.Is(err, vastai.ErrBusy), errors.Is(err, vastai.ErrCredit):
+		case errors.Is(err, vastai.ErrCredit):
+			return later("no credit: %w", err)
+		case errors.Is(err, vastai.ErrBusy):
 			return later("%w", err)
 		case errors.Is(err, vastai.ErrInvalid):
 			return fmt.Errorf("%w: %w", runner.ErrRefused, err)
@@ -252,18 +270,6 @@ func (r *Runner) room(own string, m market) error {
 	return nil
 }
 
-// credit checks an order against the account's credit.
-func (r *Runner) credit(ctx context.Context) error {
-	account, err := r.API.Account(ctx, time.Time{})
-	if err != nil {
-		return err
-	}
-	if account.Credit < r.Limits.CreditFloor || account.Credit <= 0 {
-		return later("the account's credit is $%.2f, less than credit_floor", account.Credit)
-	}
-	return nil
-}
-
 // Candidate is an offer, with the bid that would be made.
 type Candidate struct {
 	vastai.Offer
@@ -296,7 +302,7 @@ const searchRows = 200
 // Find searches the market for offers that may be taken, the best first. Why says why the others are
 // not suitable. Odd is how many rows could not be read. A patient search accepts recent results.
 func (r *Runner) Find(
-	ctx context.Context, w Wish, avoided map[int64]time.Time, patient bool,
+	ctx context.Context, w Wish, avoided map[int64]Avoided, patient bool,
 ) (good []Candidate, why string, odd int, err error) {
 	var found []vastai.Offer
 	for _, s := range r.Searches(w) {
@@ -343,7 +349,7 @@ func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 }
 
 // Choose filters offers again and ranks them. Why says why the others are not suitable.
-func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
+func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]Avoided) (good []Candidate, why string) {
 	why = "no offer of the market passes the filters"
 	all := r.All(w)
 	for _, offer := range found {
@@ -353,12 +359,12 @@ func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Tim
 			c.bid, enough = r.bidFor(offer)
 			c.Price += c.bid - offer.MinBid
 		}
-		_, bad := avoided[offer.Machine]
+		fault, bad := avoided[offer.Machine]
 		failing := all.Failing(offer)
 		cost := r.Estimate.Cost(c.Offer)
 		switch {
 		case bad:
-			why = fmt.Sprintf("machine %d had a fault", offer.Machine)
+			why = fmt.Sprintf("machine %d is avoided: %s", offer.Machine, fault.Why)
 		case failing != nil:
 			why = fmt.Sprintf("offers do not meet %q", failing.Text)
 		case !enough:
@@ -378,7 +384,34 @@ func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Tim
 }
 
 // avoid avoids a machine for a while.
-func (r *Runner) avoid(ctx context.Context, machine int64) error {
+func (r *Runner) avoid(ctx context.Context, machine int64, why string) error {
+	return r.learn(ctx, machine, func(m *market) { m.Avoided[machine] = Avoided{r.now().Add(r.Avoid), why} })
+}
+
+// quickly is how soon a task that fails may have failed by its machine.
+const quickly = time.Minute
+
+// judge learns from the end of a task about its machine.
+func (r *Runner) judge(ctx context.Context, o *order) error {
+	if o.Ran.IsZero() || o.End.Cancelled || o.End.State != task.Failed && o.End.State != task.Completed {
+		return nil
+	}
+	failed := o.End.State == task.Failed && o.End.At.Sub(o.Ran) <= quickly
+	return r.learn(ctx, o.Machine, func(m *market) {
+		if !m.ran(o.Machine, o.Task, failed, o.End.At) {
+			return
+		}
+		why := fmt.Sprintf("%d different tasks have failed on it within seconds", len(m.Quick[o.Machine].Tasks))
+		if _, known := m.Avoided[o.Machine]; !known && r.Log != nil {
+			r.Log.Warn("a machine is avoided: "+why, "machine", o.Machine, "gpu", o.GPU, "for", r.Avoid)
+		}
+		m.Avoided[o.Machine] = Avoided{r.now().Add(r.Avoid), why}
+	})
+}
+
+// learn changes what is known of machines. It is a courtesy: if others place orders for long, it is
+// left out, as an instance may still have to be destroyed.
+func (r *Runner) learn(ctx context.Context, machine int64, change func(m *market)) error {
 	if machine == 0 || r.Avoid == 0 {
 		return nil
 	}
@@ -386,8 +419,8 @@ func (r *Runner) avoid(ctx context.Context, machine int64) error {
 	defer cancel()
 	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		r.fail("a machine at fault is not avoided: other orders are being placed", strconv.FormatInt(machine, 10), err)
-		return nil // its instance still has to be destroyed
+		r.fail("what was learnt of a machine is not noted: other orders are being placed", strconv.FormatInt(machine, 10), err)
+		return nil
 	}
 	if err != nil {
 		return err
@@ -397,12 +430,12 @@ func (r *Runner) avoid(ctx context.Context, machine int64) error {
 	if err != nil {
 		return err
 	}
-	m.Avoided[machine] = r.now().Add(r.Avoid)
+	change(&m)
 	return r.writeMarket(m)
 }
 
-// Avoided returns the avoided machines, and until when they are.
-func (r *Runner) Avoided() (map[int64]time.Time, error) {
+// Avoided returns the avoided machines.
+func (r *Runner) Avoided() (map[int64]Avoided, error) {
 	m, err := r.readMarket()
 	return m.Avoided, err
 }

@@ -29,6 +29,7 @@ import (
 type Limits struct {
 	PricePerHour   float64 // dollars; each of these: 0 means no limit
 	CostPerTask    float64
+	CostPerDay     float64 // of all tasks, in UTC
 	Instances      int
 	CreatesPerHour int
 	CreditFloor    float64
@@ -180,6 +181,9 @@ func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
 		found.Warnings = append(found.Warnings, warning)
 	}
 	found.Detail = fmt.Sprintf("account %d by %s, credit $%.2f", account.ID, r.API.Name(), account.Credit)
+	if p, err := r.purse(""); err == nil && p.Rate > 0 {
+		found.Detail = fmt.Sprintf("account %d by %s, %s", account.ID, r.API.Name(), lasts(account.Credit, p.Rate))
+	}
 	if account.Credit < r.Limits.CreditFloor {
 		found.Detail += fmt.Sprintf(", less than credit_floor $%.2f: nothing will be ordered", r.Limits.CreditFloor)
 	}

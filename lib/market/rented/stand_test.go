@@ -47,6 +47,7 @@ type rented struct {
 	created time.Time
 	bid     float64
 	price   float64 // 0: what was offered
+	offered float64
 	message string
 }
 
@@ -63,6 +64,7 @@ type fake struct {
 	oddLabels []string // of rows of which only that can be read
 	asked     []string
 	create    func(offer int64) error // nil: it is made
+	deny      int64                   // the contract that a failed order has made
 	account   error
 	charged   []vastai.Charge
 	noBill    error
@@ -72,6 +74,8 @@ type fake struct {
 	chargesPage int
 	pace        func(ctx context.Context, op string) error
 	stuck       map[int64]bool // instances that destroys do nothing to
+	hidden      map[int64]bool // instances that lists lack
+	noShow      error          // of requests for one instance
 	logs        int            // that are being read
 	logsAtOnce  int            // the most of these
 	most        int            // instances at once
@@ -132,7 +136,7 @@ func (f *fake) Create(ctx context.Context, offer int64, o vastai.Order) (vastai.
 	}
 	if f.create != nil {
 		if err := f.create(offer); err != nil {
-			return vastai.Created{}, err
+			return vastai.Created{ID: f.deny}, err
 		}
 	}
 	f.mu.Lock()
@@ -144,7 +148,7 @@ func (f *fake) Create(ctx context.Context, offer int64, o vastai.Order) (vastai.
 	row := f.offers[at]
 	f.offers = slices.Delete(f.offers, at, at+1)
 	f.next++
-	i := &rented{id: f.next, offer: offer, label: o.Label, env: o.Env, created: f.clock.Now(), bid: o.Bid, fields: map[string]any{
+	i := &rented{id: f.next, offer: offer, label: o.Label, env: o.Env, created: f.clock.Now(), bid: o.Bid, offered: row["dph_base"].(float64), fields: map[string]any{
 		"machine_id": row["machine_id"], "disk_space": o.Disk, "num_gpus": row["num_gpus"], "gpu_ram": row["gpu_ram"], "gpu_name": row["gpu_name"],
 		"actual_status": "running", "intended_status": "running",
 	}}
@@ -161,30 +165,49 @@ func (f *fake) List(ctx context.Context, label string) (vastai.Listing, error) {
 	defer f.mu.Unlock()
 	l := vastai.Listing{Odd: f.odd + len(f.oddLabels), OddLabels: slices.Clone(f.oddLabels), Instances: []vastai.Instance{}}
 	for _, i := range f.instances {
-		if label != "" && i.label != label {
+		if label != "" && i.label != label || f.hidden[i.id] {
 			continue
 		}
-		text := func(name string) string { s, _ := i.fields[name].(string); return s }
-		facts := map[string]any{}
-		for k, v := range i.fields {
-			if !strings.HasSuffix(k, "_status") {
-				facts[k] = v
-			}
-		}
-		machine, _ := i.fields["machine_id"].(int64)
-		price := 0.5
-		if i.bid > 0 {
-			price = i.bid
-		}
-		if i.price > 0 {
-			price = i.price
-		}
-		l.Instances = append(l.Instances, vastai.Instance{
-			ID: i.id, Label: i.label, Machine: machine, Actual: text("actual_status"), Intended: text("intended_status"), Price: price, Started: i.created,
-			Variables: i.env, Facts: facts, Bid: i.bid > 0, Message: i.message,
-		})
+		l.Instances = append(l.Instances, i.shown())
 	}
 	return l, nil
+}
+
+// shown is its row.
+func (i *rented) shown() vastai.Instance {
+	text := func(name string) string { s, _ := i.fields[name].(string); return s }
+	facts := map[string]any{}
+	for k, v := range i.fields {
+		if !strings.HasSuffix(k, "_status") {
+			facts[k] = v
+		}
+	}
+	machine, _ := i.fields["machine_id"].(int64)
+	price := i.offered
+	if i.bid > 0 {
+		price = i.bid
+	}
+	if i.price > 0 {
+		price = i.price
+	}
+	return vastai.Instance{
+		ID: i.id, Label: i.label, Machine: machine, Actual: text("actual_status"), Intended: text("intended_status"), Price: price, Started: i.created,
+		Variables: i.env, Facts: facts, Bid: i.bid > 0, Message: i.message,
+	}
+}
+
+func (f *fake) Show(ctx context.Context, id int64) (*vastai.Instance, error) {
+	if err := f.ask(ctx, fmt.Sprintf("show %d", id)); err != nil {
+		return nil, err
+	}
+	if f.noShow != nil {
+		return nil, f.noShow
+	}
+	if i := f.find(id); i != nil {
+		shown := i.shown()
+		return &shown, nil
+	}
+	return nil, nil
 }
 
 func (f *fake) Destroy(ctx context.Context, ids ...int64) error {
@@ -195,7 +218,7 @@ func (f *fake) Destroy(ctx context.Context, ids ...int64) error {
 	return nil
 }
 
-func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
+func (f *fake) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	_ = f.ask(ctx, "log")
 	f.mu.Lock()
 	f.logs++
@@ -213,7 +236,8 @@ func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
 	if i == nil {
 		return nil, vastai.ErrNotReady
 	}
-	return []byte(i.log), i.logErr
+	all := slices.Collect(strings.Lines(i.log))
+	return []byte(strings.Join(all[max(0, len(all)-lines):], "")), i.logErr
 }
 
 func (f *fake) Charges(ctx context.Context, from, _ time.Time, after string) ([]vastai.Charge, string, error) {
@@ -275,7 +299,7 @@ func newStand(t *testing.T, offers int) *stand {
 	t.Helper()
 	t.Parallel() // it mostly waits for the disk
 	c := &fakeClock{now: time.Date(2026, 3, 1, 15, 0, 0, 0, time.UTC)}
-	f := &fake{clock: c, credit: 50, next: 7000000, stuck: map[int64]bool{}}
+	f := &fake{clock: c, credit: 50, next: 7000000, stuck: map[int64]bool{}, hidden: map[int64]bool{}}
 	s := &stand{T: t, market: f, clock: c, said: &strings.Builder{}}
 	dir := t.TempDir()
 	s.Runner = &Runner{

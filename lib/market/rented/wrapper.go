@@ -149,44 +149,52 @@ func split(text []byte, nonce string) (lines [][]byte, end *ending) {
 }
 
 // merge returns what is new in a log of which only the end is shown. Known are the last lines of the
-// existing output.
-func merge(known, shown [][]byte) [][]byte {
+// existing output. Joined says that they belong together: otherwise lines may be missing between them.
+func merge(known, shown [][]byte) (more [][]byte, joined bool) {
 	if len(known) == 0 {
-		return shown
-	}
-	if len(shown) == 0 || contains(known, shown) {
-		return nil
+		return shown, false
 	}
 	for from := range min(2, len(shown)) { // its first line may be truncated
 		part := shown[from:]
-		if from > 0 && contains(known, part) {
-			return nil
-		}
-		for n := min(len(known), len(part)); n > 0; n-- {
-			if equal(known[len(known)-n:], part[:n]) {
-				return part[n:]
-			}
+		n, contained := overlap(known, part)
+		switch {
+		case contained:
+			return nil, true
+		case n > 0:
+			return part[n:], true
 		}
 	}
-	return append([][]byte{[]byte("[some lines are missing here]\n")}, shown...)
+	return shown, len(shown) == 0
 }
 
-func equal(a, b [][]byte) bool {
-	for i := range a {
-		if !bytes.Equal(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
-}
+// missing is the line that replaces lines that could not be read.
+const missing = "[some lines are missing here]\n"
 
-func contains(all, part [][]byte) bool {
-	for i := 0; i+len(part) <= len(all); i++ {
-		if equal(all[i:i+len(part)], part) {
-			return true
+// overlap returns how many lines at the end of known are those at the beginning of shown, and whether
+// known contains all of shown. It takes time in proportion to both (Knuth, Morris and Pratt).
+func overlap(known, shown [][]byte) (n int, contained bool) {
+	if len(shown) == 0 {
+		return 0, true
+	}
+	back := make([]int, len(shown)) // the longest shorter beginning that ends at each line
+	step := func(n int, line []byte) int {
+		for n > 0 && (n == len(shown) || !bytes.Equal(shown[n], line)) {
+			n = back[n-1]
+		}
+		if bytes.Equal(shown[n], line) {
+			n++
+		}
+		return n
+	}
+	for k := 1; k < len(shown); k++ {
+		back[k] = step(back[k-1], shown[k])
+	}
+	for _, line := range known {
+		if n = step(n, line); n == len(shown) {
+			contained = true
 		}
 	}
-	return false
+	return n, contained
 }
 
 func dollars(f float64) string { return fmt.Sprintf("$%.4f", f) }

@@ -51,8 +51,12 @@ type API interface {
 	// List returns all instances of the account or, if label is not "", all with that
 	// label. It never returns a part of them.
 	List(ctx context.Context, label string) (Listing, error)
-	// Destroy destroys instances with one request. An instance that does not exist is
-	// not an error. Use List to learn whether instances are gone.
+	// Show asks for one instance by its id. It returns nil only if the market says that there is
+	// none; every other answer is an error.
+	Show(ctx context.Context, id int64) (*Instance, error)
+	// Destroy destroys instances with one request. A single instance that does not exist is
+	// not an error; of several, it is unknown which ones the market means, so that is one. Use List
+	// to learn whether instances are gone.
 	Destroy(ctx context.Context, ids ...int64) error
 	// Log returns the last lines of an instance's output.
 	Log(ctx context.Context, id int64, lines int) ([]byte, error)

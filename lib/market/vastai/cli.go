@@ -379,7 +379,18 @@ func (c *CLI) List(ctx context.Context, label string) (Listing, error) {
 	})
 }
 
-// Destroy destroys instances. The program prints nothing.
+// Show asks for one instance.
+func (c *CLI) Show(ctx context.Context, id int64) (*Instance, error) {
+	op := showOp(id)
+	raw, err := c.repeat(ctx, op, append([]string{"show", "instance", strconv.FormatInt(id, 10)}, common...)...)
+	if err != nil {
+		return nil, err
+	}
+	return parseShown(op, raw, id)
+}
+
+// Destroy destroys instances. The program prints nothing; that several were refused it hides, but for
+// the words about its own retries.
 func (c *CLI) Destroy(ctx context.Context, ids ...int64) error {
 	op := destroyOp(ids)
 	args := []string{"destroy", "instance"}
@@ -393,9 +404,10 @@ func (c *CLI) Destroy(ctx context.Context, ids ...int64) error {
 	for try := 1; ; try++ {
 		raw, err := c.once(ctx, op, append(append(args, "-y"), common...)...)
 		switch {
-		case isGone(err), status(err) == 404 && !errors.Is(err, ErrAuth):
+		case len(ids) == 1 && (isGone(err) || status(err) == http.StatusNotFound && !errors.Is(err, ErrAuth)):
 			return nil // the program does not print the error code; List shows the result
-		case err == nil && bytes.Contains(raw, []byte(`"success": false`)), err == nil && bytes.Contains(raw, []byte("Aborted")):
+		case err == nil && (len(ids) > 1 && len(raw) > 0 ||
+			bytes.Contains(raw, []byte(`"success": false`)) || bytes.Contains(raw, []byte("Aborted"))):
 			return failed(op, ErrUnknown, 0, string(raw))
 		case err == nil:
 			return nil

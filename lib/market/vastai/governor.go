@@ -44,7 +44,9 @@ type Governor struct {
 // second). Sources: x-rate-limit in the market's OpenAPI documents (order 4.5 s, destroy 3 s,
 // charges 1 s, search about ten per minute). For the newest paths of lists and accounts, the
 // documents give none; older paths had one or two seconds.
-var distances = map[string]time.Duration{"list": 2, "account": 2, "search": 12, "order": 10, "destroy": 6, "log": 1, "charges": 2}
+var distances = map[string]time.Duration{
+	"list": 2, "show": 4, "account": 2, "search": 12, "order": 10, "destroy": 6, "log": 1, "charges": 2,
+}
 
 // Times in Units.
 const (
@@ -338,6 +340,13 @@ func (g *Governor) List(ctx context.Context, since time.Time) (Listing, error) {
 	})
 	c.Value.At = c.At
 	return c.Value, err
+}
+
+// Show asks for one instance by its id; nil: there is none.
+func (g *Governor) Show(ctx context.Context, id int64) (*Instance, error) {
+	i, err := g.API.Show(ctx, id)
+	g.learn(ctx, "show", err)
+	return i, err
 }
 
 // Account returns the account as of since or later; the zero time allows a recent cached

@@ -362,7 +362,8 @@ func TestGovernorTried(t *testing.T) {
 // Waiting destroy requests are joined. If the market refuses several ids, instances are
 // destroyed one by one, and one refusal does not block the others.
 func TestGovernorDestroysTogether(t *testing.T) {
-	for _, bulk := range []bool{true, false} {
+	for _, refusal := range []int{0, 400, 404} {
+		bulk := refusal == 0
 		clock := &times{now: start}
 		var mu sync.Mutex
 		gone := map[string]bool{}
@@ -379,7 +380,7 @@ func TestGovernorDestroysTogether(t *testing.T) {
 			}
 			_ = json.NewDecoder(r.Body).Decode(&in)
 			if !bulk {
-				return 400, nil, `{"error":"invalid_args","msg":"invalid request format"}`
+				return refusal, nil, `{"error":"not_found","msg":"instances_not_found: invalid request"}`
 			}
 			for _, id := range in.IDs {
 				gone[fmt.Sprint(id)] = true

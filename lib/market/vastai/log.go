@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxLog = 4 << 20
+	maxLog = 64 << 20
 	// logTries limits the tries to fetch a log, which the host uploads after the request.
 	logTries = 8
 )
@@ -88,9 +88,12 @@ func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, late
 	if resp.StatusCode != http.StatusOK {
 		return nil, true, failed(op, ErrNotReady, resp.StatusCode, "")
 	}
-	text, err = io.ReadAll(io.LimitReader(resp.Body, maxLog))
+	text, err = io.ReadAll(io.LimitReader(resp.Body, maxLog+1))
 	if err != nil { // truncated: retry
 		return nil, true, failed(op, ErrNotReady, 0, "it was cut off")
+	}
+	if len(text) > maxLog { // its end is what matters
+		return nil, false, failed(op, ErrNotReady, 0, fmt.Sprintf("it is longer than %d MiB", maxLog>>20))
 	}
 	return text, false, nil
 }

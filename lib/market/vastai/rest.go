@@ -325,6 +325,40 @@ func (r *REST) List(ctx context.Context, label string) (Listing, error) {
 	})
 }
 
+// Show asks for one instance.
+func (r *REST) Show(ctx context.Context, id int64) (*Instance, error) {
+	op := showOp(id)
+	raw, err := r.repeat(ctx, op, http.MethodGet, "/api/v0/instances/"+strconv.FormatInt(id, 10)+"/", nil)
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseShown(op, raw, id)
+}
+
+func showOp(id int64) string { return fmt.Sprintf("show %d", id) }
+
+// parseShown parses an answer to a request for one instance: {"instances": ROW}, with null in place of
+// the row if there is none; the vastai program prints the row alone.
+func parseShown(op string, raw []byte, id int64) (*Instance, error) {
+	var answer map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &answer) // what is not an object has no row
+	row, wrapped := answer["instances"]
+	if wrapped && string(row) == "null" {
+		return nil, nil
+	}
+	if !wrapped {
+		row = raw
+	}
+	i, err := parseInstance(row)
+	if err != nil || i.ID != id {
+		return nil, failed(op, ErrUnknown, 0, "the answer is not this instance")
+	}
+	return &i, nil
+}
+
 // Destroy destroys instances.
 func (r *REST) Destroy(ctx context.Context, ids ...int64) error {
 	op, path, body := destroyOp(ids), "/api/v0/instances/", map[string]any{}
@@ -334,7 +368,7 @@ func (r *REST) Destroy(ctx context.Context, ids ...int64) error {
 		body["instance_ids"] = ids
 	}
 	raw, err := r.repeat(ctx, op, http.MethodDelete, path, body)
-	if isGone(err) {
+	if len(ids) == 1 && isGone(err) {
 		return nil
 	}
 	if err != nil {

@@ -66,9 +66,11 @@ func line(st *Status) string {
 	if st.Held > 0 {
 		fmt.Fprintf(&b, ", %d on hold", st.Held)
 	}
-	fmt.Fprintf(&b, " | %.4g/s", st.Rate)
-	if st.ETA > 0 {
-		fmt.Fprintf(&b, ", %s left", input.Seconds(seconds(st.ETA)))
+	if st.Rate > 0 {
+		fmt.Fprintf(&b, " | %s", input.Rate(st.Rate))
+		if st.ETA > 0 {
+			fmt.Fprintf(&b, ", %s left", input.Left(seconds(st.ETA)))
+		}
 	}
 	fmt.Fprintf(&b, " | %d/%d CPUs", st.CPUsUsed, st.CPUs)
 	if len(st.Nodes) > 1 {
@@ -138,8 +140,8 @@ func (s *scheduler) summary(r *Result) []string {
 	}
 	out := []string{first}
 	if r.Attempts > 0 {
-		out = append(out, fmt.Sprintf("%s, %.4g tasks/s; CPUs: %.0f%% given to tasks, %.0f%% used by them",
-			input.Seconds(r.Elapsed), float64(r.Done+r.Failed)/r.Elapsed.Seconds(), 100*min(1, r.Given), 100*r.Used))
+		out = append(out, fmt.Sprintf("%s, %s; CPUs: %.0f%% given to tasks, %.0f%% used by them",
+			input.Seconds(r.Elapsed), input.Rate(float64(r.Done+r.Failed)/r.Elapsed.Seconds()), 100*min(1, r.Given), 100*r.Used))
 	}
 	if r.Lost > 0 {
 		out = append(out, plural(r.Lost, "attempt")+" lost with the node: run again, so part of that work may have been done twice")

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/shell"
@@ -164,11 +163,10 @@ func (w *worker) sweep(k wire.Key) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		if len(left()) > 0 {
-			for _, pid := range left() {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+		for range 10 { // on a busy machine, what is killed takes its time to end
+			if executor.KillAll(left, func() {}) {
+				break
 			}
-			executor.KillAll(left, func() {})
 		}
 		w.locked(func() { w.out.Send(&wire.Message{Swept: &k}) })
 	}()

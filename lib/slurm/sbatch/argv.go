@@ -104,7 +104,11 @@ func full(name string, own []Definition) (*Definition, error) {
 	for long, d := range byName {
 		if strings.HasPrefix(long, name) {
 			if found != nil && found != d {
-				return nil, fmt.Errorf("option --%s is ambiguous", name)
+				err := fmt.Errorf("option --%s is ambiguous", name)
+				if meant := Meant(name); meant != "" {
+					err = fmt.Errorf("%w; did you mean --%s?", err, meant)
+				}
+				return nil, err
 			}
 			found = d
 		}

@@ -85,6 +85,7 @@ func TestCheck(t *testing.T) {
 		"gres=gpu:a100:2,shard:4": "", "gres=gpu:": "NAME:TYPE:COUNT", "tres-per-task=cpu:2,gres/gpu:1": "", "time=1:2:3:4": "minutes",
 		"nodes=0": "a number from 1", "nodes=4-2": "a number from 1", "nodes=0-2": "", "nodes=2-": "a number from 1", "nodes=1k": "", "nodes=1,3-5:2": "", "nodes=99999999999": "a number from 1",
 		"cpus-per-task=0": "a whole number from 1", "ntasks=99999999999": "a whole number from 1", "ntasks=100000000": "", "qos=anything": "", "exclusive=no": "", "of-a-plugin=x": "",
+		"memory=8G": `sbatch has no option "memory"; did you mean "mem"?`, "container-name=x": "", // of a plugin
 	} {
 		o, err := Parse(text)
 		if err != nil {

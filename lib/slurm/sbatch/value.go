@@ -182,9 +182,13 @@ func (d *Definition) counts(value string) (ok bool) {
 	return ok
 }
 
-// Check returns an error if no sbatch takes the value of the option. The error wraps one that does not name the option.
+// Check returns an error if no sbatch takes the value of the option, which wraps one that does not name the option, or if its
+// name is what people call a resource. Any other name that is not in the table may be of a plugin.
 func (o Option) Check() error {
-	d := byName[o.Name]
+	d, meant := byName[o.Name], Meant(o.Name)
+	if d == nil && meant != "" {
+		return fmt.Errorf("sbatch has no option %q; did you mean %q?", o.Name, meant)
+	}
 	if d == nil || o.Off() || o.Value == "" && (d.Form == Flag || d.Optional) {
 		return nil
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/term"
-
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -27,75 +25,6 @@ type screen interface {
 	help() string
 	// fit reports how many lines there are; 0: not known.
 	fit(lines int)
-}
-
-// The names of keys that are not letters.
-const (
-	keyEnter, keyEscape, keyUp, keyDown, keyBack, keyEnd = "enter", "escape", "up", "down", "back", "end"
-)
-
-// readKeys sends the keys that are typed on a terminal until it ends. restore gives the
-// terminal back; ok is false if in is none.
-func readKeys(in io.Reader) (keys <-chan string, restore func(), ok bool) {
-	f, isFile := in.(*os.File)
-	if !isFile || !term.IsTerminal(int(f.Fd())) {
-		return nil, nil, false
-	}
-	before, err := term.MakeRaw(int(f.Fd()))
-	if err != nil {
-		return nil, nil, false
-	}
-	typed := make(chan string)
-	go func() {
-		buffer := make([]byte, 256)
-		for {
-			n, err := f.Read(buffer)
-			for _, key := range keyNames(buffer[:n]) {
-				typed <- key
-			}
-			if err != nil {
-				close(typed)
-				return
-			}
-		}
-	}()
-	return typed, func() { _ = term.Restore(int(f.Fd()), before) }, true
-}
-
-// keyNames are the keys in what a terminal has sent at a time.
-func keyNames(text []byte) (names []string) {
-	for s := string(text); s != ""; {
-		sequence := map[string]string{"\x1b[A": keyUp, "\x1bOA": keyUp, "\x1b[B": keyDown, "\x1bOB": keyDown}
-		if len(s) >= 3 && sequence[s[:3]] != "" {
-			names, s = append(names, sequence[s[:3]]), s[3:]
-			continue
-		}
-		if strings.HasPrefix(s, "\x1b[") || strings.HasPrefix(s, "\x1bO") { // another key of that kind
-			end := strings.IndexFunc(s[2:], func(r rune) bool { return r >= '@' && r <= '~' })
-			if end < 0 {
-				return names
-			}
-			s = s[2+end+1:]
-			continue
-		}
-		r := []rune(s)[0]
-		s = strings.TrimPrefix(s, string(r))
-		switch {
-		case r == '\x1b':
-			names = append(names, keyEscape)
-		case r == '\r' || r == '\n':
-			names = append(names, keyEnter)
-		case r == 0x7f || r == '\b':
-			names = append(names, keyBack)
-		case r == 3 || r == 4:
-			names = append(names, keyEnd)
-		case r >= ' ' && r != '\ufffd':
-			names = append(names, string(r))
-		default:
-			return names
-		}
-	}
-	return names
 }
 
 // queueScreen is how the list of jobs is steered.
@@ -209,11 +138,11 @@ func (v *queueView) key(name string) (draw, ask bool) {
 	s := v.screen
 	if s.typing {
 		switch {
-		case name == keyEnter:
+		case name == app.KeyEnter:
 			s.typing = false
-		case name == keyEscape:
+		case name == app.KeyEscape:
 			s.typing, s.filter = false, ""
-		case name == keyBack && s.filter != "":
+		case name == app.KeyBack && s.filter != "":
 			r := []rune(s.filter)
 			s.filter = string(r[:len(r)-1])
 		case len([]rune(name)) == 1:
@@ -224,16 +153,16 @@ func (v *queueView) key(name string) (draw, ask bool) {
 	}
 	if s.details != nil || s.log != "" || s.gone != "" {
 		switch name {
-		case keyEscape, keyBack:
+		case app.KeyEscape, app.KeyBack:
 			s.details, s.log, s.tail, s.gone = nil, "", nil, ""
 			return true, true
 		case "l":
 			s.details, s.gone, s.log = nil, "", "?"
 			return true, true
-		case "j", keyDown:
+		case "j", app.KeyDown:
 			s.scrolled++
 			return true, false
-		case "k", keyUp:
+		case "k", app.KeyUp:
 			s.scrolled = max(0, s.scrolled-1)
 			return true, false
 		}
@@ -241,10 +170,10 @@ func (v *queueView) key(name string) (draw, ask bool) {
 	}
 	s.scrolled = 0
 	switch name {
-	case "j", keyDown, "k", keyUp:
+	case "j", app.KeyDown, "k", app.KeyUp:
 		all := s.first + v.chosenRow()
 		v.unwindow()
-		if name == "j" || name == keyDown {
+		if name == "j" || name == app.KeyDown {
 			all++
 		} else {
 			all--
@@ -252,7 +181,7 @@ func (v *queueView) key(name string) (draw, ask bool) {
 		if len(v.rows) > 0 {
 			s.chosen = v.jobs[v.rows[max(0, min(len(v.rows)-1, all))]].Label
 		}
-	case keyEnter:
+	case app.KeyEnter:
 		if s.chosen != "" {
 			s.details = &queueView{ask: v.ask, ids: []string{s.chosen}}
 			return true, true
@@ -273,7 +202,7 @@ func (v *queueView) key(name string) (draw, ask bool) {
 		return true, true
 	case " ":
 		return true, true
-	case keyEscape:
+	case app.KeyEscape:
 		s.filter = ""
 	default:
 		return false, false

@@ -109,7 +109,7 @@ func TestKeys(t *testing.T) {
 	if chosen(second) == "" || chosen(second) == chosen(first) {
 		t.Errorf("j chooses %q after %q", chosen(second), chosen(first))
 	}
-	if again := typed(keyUp); chosen(again) != chosen(first) {
+	if again := typed(app.KeyUp); chosen(again) != chosen(first) {
 		t.Errorf("up chooses %q", chosen(again))
 	}
 	if s := typed("k"); chosen(s) != chosen(first) {
@@ -122,20 +122,20 @@ func TestKeys(t *testing.T) {
 	if s := typed("m"); !strings.Contains(s, "[mine]") || strings.Contains(s, " bob ") || !strings.Contains(s, " alice ") {
 		t.Errorf("%s", s)
 	}
-	if s := typed("m", "/", "b", "O", "x", keyBack); !strings.Contains(s, "filter: bO_") || !strings.Contains(s, " bob ") || strings.Contains(s, " alice ") {
+	if s := typed("m", "/", "b", "O", "x", app.KeyBack); !strings.Contains(s, "filter: bO_") || !strings.Contains(s, " bob ") || strings.Contains(s, " alice ") {
 		t.Errorf("%s", s)
 	}
-	if s := typed(keyEnter, "s"); !strings.Contains(s, "[by submission, filter bO]") {
+	if s := typed(app.KeyEnter, "s"); !strings.Contains(s, "[by submission, filter bO]") {
 		t.Errorf("%s", s)
 	}
 	if s := typed("/", "q", "q"); !strings.Contains(s, "no job matches the filter") {
 		t.Errorf("%s", s)
 	}
-	if s := typed(keyEscape, "s", "s", "s"); !strings.Contains(s, " alice ") {
+	if s := typed(app.KeyEscape, "s", "s", "s"); !strings.Contains(s, " alice ") {
 		t.Errorf("%s", s)
 	}
 	typed(slices.Repeat([]string{"k"}, 40)...)
-	if s := typed(keyEnter); !strings.Contains(s, "job "+chosen(first)+" ") || !strings.Contains(s, "esc:back") {
+	if s := typed(app.KeyEnter); !strings.Contains(s, "job "+chosen(first)+" ") || !strings.Contains(s, "esc:back") {
 		t.Errorf("%s", s)
 	}
 	if s := typed("j", "j"); strings.Contains(s, "job "+chosen(first)+" \"") {
@@ -150,7 +150,7 @@ func TestKeys(t *testing.T) {
 	if s := typed("l"); !strings.Contains(s, "no log: ") {
 		t.Errorf("%s", s)
 	}
-	if s := typed(keyEscape); chosen(s) != chosen(first) {
+	if s := typed(app.KeyEscape); chosen(s) != chosen(first) {
 		t.Errorf("%s", s)
 	}
 	keys <- "q"
@@ -193,7 +193,7 @@ func TestFailedLook(t *testing.T) {
 	}
 	a.Client.Run = recorded{dir: fixtures}
 	v.screen.lines = 0
-	v.key(keyEnter)
+	v.key(app.KeyEnter)
 	if err := v.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -205,16 +205,6 @@ func TestFailedLook(t *testing.T) {
 	before = draw(v)
 	if err := v.load(t.Context()); err == nil || draw(v) != before {
 		t.Errorf("%v:\n%s", err, draw(v))
-	}
-}
-
-func TestKeyNames(t *testing.T) {
-	for text, want := range map[string][]string{
-		"j": {"j"}, "\x1b[A\x1b[B": {keyUp, keyDown}, "\x1b": {keyEscape}, "\r": {keyEnter}, "\x7fé": {keyBack, "é"}, "\x03": {keyEnd}, "\x1b[1;5Cx": {"x"}, "\x1b[": nil, "\xff": nil,
-	} {
-		if got := keyNames([]byte(text)); !slices.Equal(got, want) {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
 	}
 }
 

@@ -61,7 +61,7 @@ func (v *pastView) load(ctx context.Context) error {
 	if err := v.ask.Client.EachWait(ctx, v.ids, slurm.Period{}, func(w *slurm.Waited) error {
 		wanted := false
 		for _, id := range v.ids {
-			if isPast(w, id) {
+			if w.Is(id) {
 				wanted, known[id] = true, true
 			}
 		}
@@ -78,11 +78,6 @@ func (v *pastView) load(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// isPast reports whether a run is of the job, or of a task or component of the job, that a user calls id.
-func isPast(w *slurm.Waited, id string) bool {
-	return w.Label == id || w.ID == id || strings.HasPrefix(w.Label, id+"_") || strings.HasPrefix(w.Label, id+"+")
 }
 
 func (v *pastView) text(p *page) error {
@@ -102,15 +97,23 @@ func (v *pastView) story(p *page, w *slurm.Waited) {
 	p.line("  ", "user %s, account %s, QoS %s, partition %s", or(w.User, "?"), or(w.Account, "none"), or(w.QOS, "none"), w.Partition)
 	p.line("  ", "requested %s", request(&slurm.Job{Nodes: uint64(w.Nodes), CPUs: uint64(w.TRES["cpu"]), TRES: w.TRES, Limit: w.Limit}))
 	p.line("  ", "submitted %s", shortTime(w.Submit, v.at))
-	held, queued := heldBack(w), inQueue(w, v.at)
-	if held > 0 {
+	held, queued := heldBack(w, v.at), inQueue(w, v.at)
+	switch {
+	case held == 0:
+	case w.Eligible == 0:
+		p.line("  ", "not eligible for %s: a hold, a begin time or a dependency kept it", span(held))
+	default:
 		p.line("  ", "eligible %s, %s later", shortTime(w.Eligible, v.at), span(held))
 	}
 	switch {
 	case w.Start > 0:
 		p.line("  ", "started %s, after %s in the queue, on %s", shortTime(w.Start, v.at), span(queued), or(w.Hosts, "its nodes"))
+	case w.End > 0 && w.Eligible == 0:
+		p.line("  ", "never started")
 	case w.End > 0:
 		p.line("  ", "never started: it was in the queue for %s", span(queued))
+	case w.Eligible == 0:
+		p.line("  ", "has not started. Why: fairshare jobs %s", w.Label)
 	default:
 		p.line("  ", "has not started: it has been in the queue for %s. Why: fairshare jobs %s", span(queued), w.Label)
 	}
@@ -131,21 +134,25 @@ func (v *pastView) story(p *page, w *slurm.Waited) {
 
 func stretch(from, to int64) time.Duration { return time.Duration(max(0, to-from)) * time.Second }
 
+// eligible is when a run could start if something was free; for one that never could, when it ended, or now.
+func eligible(w *slurm.Waited, now time.Time) int64 {
+	if w.Start > 0 {
+		return cmp.Or(w.Eligible, w.Submit, w.Start)
+	}
+	return cmp.Or(w.Eligible, w.End, now.Unix())
+}
+
 // heldBack is how long a run could not start whatever was free: a hold, a begin time, a dependency, a requeue.
-func heldBack(w *slurm.Waited) time.Duration {
-	if w.Eligible == 0 || w.Submit == 0 {
+func heldBack(w *slurm.Waited, now time.Time) time.Duration {
+	if w.Submit == 0 {
 		return 0
 	}
-	return stretch(w.Submit, w.Eligible)
+	return stretch(w.Submit, eligible(w, now))
 }
 
 // inQueue is how long an eligible run waited until it started or ended, or has waited until now.
 func inQueue(w *slurm.Waited, now time.Time) time.Duration {
-	from, to := cmp.Or(w.Eligible, w.Submit), cmp.Or(w.Start, w.End, now.Unix())
-	if from == 0 {
-		return 0
-	}
-	return stretch(from, to)
+	return stretch(eligible(w, now), cmp.Or(w.Start, w.End, now.Unix()))
 }
 
 type pastRunJSON struct {
@@ -181,7 +188,7 @@ func (v *pastView) json(w io.Writer) error {
 		doc.Runs = append(doc.Runs, pastRunJSON{
 			JobID: r.Label, Raw: r.ID, Name: r.Name, User: r.User, Account: optional(r.Account), QOS: optional(r.QOS),
 			Partition: r.Partition, State: r.State, Submit: rfc3339(r.Submit), Eligible: rfc3339(r.Eligible), Start: rfc3339(r.Start),
-			End: rfc3339(r.End), HeldBack: int64(heldBack(r).Seconds()), Queued: int64(inQueue(r, v.at).Seconds()),
+			End: rfc3339(r.End), HeldBack: int64(heldBack(r, v.at).Seconds()), Queued: int64(inQueue(r, v.at).Seconds()),
 			Reason: optional(r.Reason), Limit: seconds(r.Limit), Nodes: r.Nodes, CPUs: r.TRES["cpu"], GPUs: r.TRES.GPUs(),
 			NodeList: optional(r.Hosts),
 		})

@@ -62,7 +62,7 @@ func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) er
 		terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.Now,
 	}
 	if q, ok := v.(*queueView); ok && w.terminal && len(q.ids)+len(q.fields) == 0 {
-		if keys, restore, ok := readKeys(c.App.Reader); ok {
+		if keys, restore, ok := app.ReadKeys(c.App.Reader); ok {
 			defer restore()
 			q.screen = &queueScreen{}
 			q.screen.me, _ = planner.Me()

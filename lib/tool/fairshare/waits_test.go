@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -14,6 +15,24 @@ func TestSizes(t *testing.T) {
 	} {
 		if got := sizeOf(&slurm.Waited{Record: slurm.Record{TRES: tres}}).name; got != want {
 			t.Errorf("%v: %s, not %s", tres, got, want)
+		}
+	}
+}
+
+// A job that cannot start yet is held back; it is not in the queue.
+func TestHeldBack(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, tt := range []struct {
+		submit, eligible, start, end int64
+		held, queued                 time.Duration
+	}{
+		{100, 100, 130, 200, 0, 30}, {100, 160, 200, 0, 60, 40}, {100, 0, 0, 0, 900, 0}, {100, 0, 0, 400, 300, 0},
+		{100, 150, 0, 400, 50, 250}, {100, 150, 0, 0, 50, 850}, {100, 0, 130, 0, 0, 30}, {0, 0, 130, 0, 0, 0},
+		{100, 2000, 0, 0, 1900, 0},
+	} {
+		w := &slurm.Waited{Eligible: tt.eligible, Record: slurm.Record{Submit: tt.submit, Start: tt.start, End: tt.end}}
+		if held, queued := heldBack(w, now), inQueue(w, now); held != tt.held*time.Second || queued != tt.queued*time.Second {
+			t.Errorf("%+v: %s, %s", tt, held, queued)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -100,21 +101,24 @@ func (v *waitsView) load(ctx context.Context) error {
 	period := slurm.Period{Since: v.since, Until: v.at, Users: v.users, Accounts: v.accounts}
 	if err := v.ask.Client.EachWait(ctx, nil, period, func(w *slurm.Waited) error {
 		pending := w.State == "PENDING"
-		// Others started before the period, or were cancelled before they did.
-		elsewhere := len(v.partitions) > 0 && !slices.Contains(v.partitions, w.Partition)
-		if elsewhere || !pending && (w.Start < v.since.Unix() || w.Eligible == 0) {
-			return nil
+		if !pending && (w.Start < v.since.Unix() || w.Eligible == 0) {
+			return nil // it started before the period, or was cancelled before it did
 		}
-		k := key{w.Partition, sizeOf(w)}
-		i, known := at[k]
-		if !known {
-			i = len(v.groups)
-			at[k], v.groups = i, append(v.groups, waitGroup{partition: k.partition, size: k.size})
-		}
-		if pending {
-			v.groups[i].pending++
-		} else {
-			v.groups[i].waits = append(v.groups[i].waits, inQueue(w, v.at))
+		for partition := range strings.SplitSeq(w.Partition, ",") { // a pending job may have several
+			if len(v.partitions) > 0 && !slices.Contains(v.partitions, partition) {
+				continue
+			}
+			k := key{partition, sizeOf(w)}
+			i, known := at[k]
+			if !known {
+				i = len(v.groups)
+				at[k], v.groups = i, append(v.groups, waitGroup{partition: k.partition, size: k.size})
+			}
+			if pending {
+				v.groups[i].pending += w.TaskCount()
+			} else {
+				v.groups[i].waits = append(v.groups[i].waits, inQueue(w, v.at))
+			}
 		}
 		return nil
 	}); err != nil {

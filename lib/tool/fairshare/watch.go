@@ -77,7 +77,7 @@ func (w *watcher) pause(ctx context.Context, long time.Duration) (ask, end bool)
 			switch {
 			case !open:
 				w.keys = nil
-			case key == keyEnd: // the terminal does not make a signal of it
+			case key == app.KeyEnd: // the terminal does not make a signal of it
 				if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(os.Interrupt) != nil {
 					return false, true
 				}

@@ -35,6 +35,7 @@ func TestSbatchOptions(t *testing.T) {
 		"-p cpu -a1-3": {"--array is not allowed", "--max-jobs"}, "--wrap=true": {"--wrap is not allowed", ""}, "--job-name=x": {"--job-name is not allowed", ""},
 		"--mem=1.5G": {"expected megabytes", ""}, "--mem=1G --mem-per-cpu=1G": {"cannot be combined", ""}, "--comment='a": {"unmatched", ""}, "--mem": {"lacks a value", ""},
 		"--requeue=no --no-requeue --mem=1G --mem-per-gpu=1G": {"cannot be combined", ""}, "-t 2x": {"a duration such as 2h", ""},
+		"--memory=8G": {`did you mean "mem"?`, ""}, "--cpus=8": {"did you mean --cpus-per-task?", ""},
 	} {
 		got, err := sbatchOptions([]string{text})
 		if !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), want[0]) || !strings.Contains(fault.HintOf(err), want[1]) {

@@ -182,7 +182,7 @@ func statusLine(s *scheduler.Status) string {
 	}
 	fmt.Fprintf(&b, "; %d of %d %s up, %d of %d CPUs used", up, len(s.Nodes), plural(len(s.Nodes), "node"), s.CPUsUsed, s.CPUs)
 	if s.Rate > 0 {
-		fmt.Fprintf(&b, "; %.3g tasks/s", s.Rate)
+		fmt.Fprintf(&b, "; %s", input.Rate(s.Rate))
 	}
 	return b.String()
 }

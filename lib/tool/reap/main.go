@@ -2,6 +2,7 @@
 package reap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,11 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		return showBills(list, c.Bool("json"), stdout)
+		groups, err := r.Groups()
+		if err != nil {
+			return err
+		}
+		return showBills(list, groups, c.Bool("json"), stdout)
 	}
 	if c.IsSet("agent") {
 		if _, ok := rented.ParseLabel("ponos:" + c.String("agent") + ":x:1"); !ok {
@@ -231,7 +236,10 @@ func show(rows []row, asJSON bool, stdout io.Writer) error {
 type billed struct {
 	Task      task.ID    `json:"task"`
 	Slug      string     `json:"slug"`
+	Group     string     `json:"group,omitempty"`
 	Attempt   int        `json:"attempt"`
+	Machine   int64      `json:"machine"`
+	GPU       string     `json:"gpu"`
 	State     string     `json:"state"`
 	Instances []int64    `json:"instances"`
 	Estimated float64    `json:"estimated_dollars"`
@@ -240,10 +248,10 @@ type billed struct {
 }
 
 // showBills shows estimates and bills side by side.
-func showBills(list []rented.Bill, asJSON bool, stdout io.Writer) error {
+func showBills(list []rented.Bill, groups map[task.ID]string, asJSON bool, stdout io.Writer) error {
 	rows := []billed{}
 	t := app.Table{
-		Header: []string{"TASK", "ATTEMPT", "STATE", "INSTANCES", "ESTIMATED $", "BILLED $"},
+		Header: []string{"TASK", "NAME", "GROUP", "ATTEMPT", "STATE", "INSTANCES", "ESTIMATED $", "BILLED $"},
 		Right:  []string{"ATTEMPT", "INSTANCES", "ESTIMATED $", "BILLED $"},
 	}
 	estimated, total, missing := 0.0, 0.0, 0
@@ -252,7 +260,7 @@ func showBills(list []rented.Bill, asJSON bool, stdout io.Writer) error {
 		if state == "" {
 			state = "running"
 		}
-		line := billed{b.Task, b.Slug, b.Attempt, state, b.Instances, b.Estimated, b.Billed, nil}
+		line := billed{b.Task, b.Slug, groups[b.Task], b.Attempt, b.Machine, b.GPU, state, b.Instances, b.Estimated, b.Billed, nil}
 		if !b.Ended.IsZero() {
 			line.Ended = &b.Ended
 		}
@@ -264,11 +272,8 @@ func showBills(list []rented.Bill, asJSON bool, stdout io.Writer) error {
 		} else {
 			missing++
 		}
-		label := task.Clean(b.Slug)
-		if label == "" {
-			label = string(b.Task)
-		}
-		t.Add(label, fmt.Sprint(b.Attempt), state, fmt.Sprint(len(b.Instances)), fmt.Sprintf("%.4f", b.Estimated), cell)
+		t.Add(b.Task.Short(), cmp.Or(task.Clean(b.Slug), "-"), cmp.Or(task.Clean(groups[b.Task]), "-"), fmt.Sprint(b.Attempt), state,
+			fmt.Sprint(len(b.Instances)), fmt.Sprintf("%.4f", b.Estimated), cell)
 	}
 	if asJSON {
 		return app.PrintJSON(stdout, rows)

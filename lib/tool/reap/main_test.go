@@ -152,15 +152,15 @@ func TestShowBills(t *testing.T) {
 		{"none", nil, false, ""},
 		{"none for programs", nil, true, "[]"},
 		// What is not billed yet is not in the sum of estimates either.
-		{"one of two is billed", list, false, "TASK ATTEMPT STATE INSTANCES ESTIMATED $ BILLED $|train 1 completed 2 0.2500 0.5000|" +
-			"b 2 running 1 7.0000 -||Billed $0.5000 for what was estimated as $0.2500.|Not billed yet: 1."},
-		{"all are billed", list[:1], false, "TASK ATTEMPT STATE INSTANCES ESTIMATED $ BILLED $|train 1 completed 2 0.2500 0.5000||" +
+		{"one of two is billed", list, false, "TASK NAME GROUP ATTEMPT STATE INSTANCES ESTIMATED $ BILLED $|a train sweep 1 completed 2 0.2500 0.5000|" +
+			"b - - 2 running 1 7.0000 -||Billed $0.5000 for what was estimated as $0.2500.|Not billed yet: 1."},
+		{"all are billed", list[:1], false, "TASK NAME GROUP ATTEMPT STATE INSTANCES ESTIMATED $ BILLED $|a train sweep 1 completed 2 0.2500 0.5000||" +
 			"Billed $0.5000 for what was estimated as $0.2500."},
-		{"for programs", list[1:], true, `[|{|"task": "b",|"slug": "",|"attempt": 2,|"state": "running",|"instances": [|3|],|` +
+		{"for programs", list[1:], true, `[|{|"task": "b",|"slug": "",|"attempt": 2,|"machine": 0,|"gpu": "",|"state": "running",|"instances": [|3|],|` +
 			`"estimated_dollars": 7,|"billed_dollars": null,|"ended": null|}|]`},
 	} {
 		var out strings.Builder
-		if err := showBills(tt.list, tt.asJSON, &out); err != nil {
+		if err := showBills(tt.list, map[task.ID]string{"a": "sweep"}, tt.asJSON, &out); err != nil {
 			t.Fatal(err)
 		}
 		if got := words(out.String()); got != tt.want {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -56,7 +56,7 @@ func dataDir(dir string) string {
 // configuration returns the example for a data directory. With mode "slurm", or without a mode if
 // Slurm answers, it has a partition and an account of this cluster, and about describes them.
 // A warning reports a Slurm that is installed but cannot be used.
-func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (text, about string, err error) {
+func configuration(ctx context.Context, dir, mode, tool string, stderr io.Writer) (text, about string, err error) {
 	text = strings.ReplaceAll(example, "@DIR@", dir)
 	if mode == "local" {
 		return text, "", nil
@@ -66,8 +66,8 @@ func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (tex
 		if mode == "slurm" {
 			return "", "", fault.Errorf(fault.Unavailable, "--init: Slurm: %w", err)
 		}
-		if !absent(err) {
-			app.Report(stderr, name, fault.Hint(
+		if !Absent(err) {
+			app.Report(stderr, tool, fault.Hint(
 				fmt.Errorf("warning: tasks are to run on this machine, because Slurm cannot be used: %w", err),
 				"if they are to run on Slurm, remove the file and use --init with --mode slurm"))
 		}
@@ -88,8 +88,8 @@ func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (tex
 	return text, about + ". All nodes must see " + dir + ".\n", nil
 }
 
-// absent reports whether Slurm is not installed on this machine, or not configured.
-func absent(err error) bool {
+// Absent reports whether Slurm is not installed on this machine, or not configured.
+func Absent(err error) bool {
 	var e *slurm.Error
 	return errors.As(err, &e) && (e.Failure == slurm.NotInstalled || e.Says("Could not establish a configuration source"))
 }
@@ -101,47 +101,54 @@ func plain(dir string) bool {
 		!strings.ContainsFunc(dir, func(r rune) bool { return !unicode.IsGraphic(r) })
 }
 
-// initialize writes the example configuration. It replaces nothing.
-func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer) error {
-	dir, err := config.Expand(dir)
+// Made is a configuration that was written.
+type Made struct {
+	Path, Data string
+	About      string // where tasks run on Slurm; "": on this machine
+}
+
+// Write writes the example configuration to a directory, for a mode; "": slurm if Slurm answers. It replaces nothing.
+func Write(ctx context.Context, dir, mode, tool string, stderr io.Writer) (m Made, err error) {
+	dir, err = config.Expand(dir)
 	if err == nil {
 		dir, err = filepath.Abs(dir)
 	}
 	if err != nil {
-		return err
+		return m, err
 	}
 	if !plain(dir) {
-		return fault.Errorf(fault.Usage, "--init %q: the name has a character that a configuration would have to quote", dir)
+		return m, fault.Errorf(fault.Usage, "--init %q: the name has a character that a configuration would have to quote", dir)
+	}
+	m.Data = dataDir(dir)
+	if !plain(m.Data) {
+		return m, fault.Errorf(fault.Usage,
+			"--init: the data directory %q has a character that a configuration would have to quote", m.Data)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fault.Errorf(fault.Usage, "--init: %w", err)
+		return m, fault.Errorf(fault.Usage, "--init: %w", err)
 	}
-	path := filepath.Join(dir, "ponos.yaml")
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return fault.Hint(fault.Errorf(fault.Usage, "--init: %q already exists", path), "name another directory, or remove the file")
+	m.Path = filepath.Join(dir, "ponos.yaml")
+	if _, err := os.Lstat(m.Path); err == nil {
+		return m, fault.Hint(fault.Errorf(fault.Usage, "--init: %q already exists", m.Path), "name another directory, or remove the file")
 	}
+	text := ""
+	if text, m.About, err = configuration(ctx, m.Data, mode, tool, stderr); err != nil {
+		return m, err
+	}
+	// Whole or not at all: another tool may look for it at the same time.
+	return m, lock.WriteNew(m.Path, []byte(text))
+}
+
+// initialize writes the example configuration, and says what to do with it.
+func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer) error {
+	m, err := Write(ctx, dir, mode, name, stderr)
 	if err != nil {
-		return fault.Errorf(fault.Usage, "--init: %w", err)
-	}
-	defer f.Close()
-	data := dataDir(dir)
-	if !plain(data) {
-		return fault.Errorf(fault.Usage, "--init: the data directory %q has a character that a configuration would have to quote", data)
-	}
-	text, about, err := configuration(ctx, data, mode, stderr)
-	if err != nil {
-		_ = os.Remove(path)
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(stdout, "%s is written. Tasks and what they write go to %s. %sTo try it:\n\n"+
 		"  export PONOS_CONFIG=%s\n"+
 		"  ponos-setup\n"+
 		"  ponos-submit --wait -- echo 'hello, world' &\n"+
-		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, data, about, shell.Quote(path))
+		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", m.Path, m.Data, m.About, shell.Quote(m.Path))
 	return err
 }

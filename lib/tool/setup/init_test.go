@@ -48,7 +48,7 @@ func FuzzInit(f *testing.F) {
 		if dir = filepath.Clean("/" + dir); !plain(dir) {
 			return
 		}
-		text, _, err := configuration(t.Context(), dir, "local", nil)
+		text, _, err := configuration(t.Context(), dir, "local", name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestAbsent(t *testing.T) {
 		{refusal("slurm_load_partitions: Unable to contact slurm controller"), false},
 		{&slurm.Error{Command: "scontrol", Failure: slurm.NoAnswer}, false},
 	} {
-		if got := absent(tt.err); got != tt.want {
+		if got := Absent(tt.err); got != tt.want {
 			t.Errorf("%v: %t", tt.err, got)
 		}
 	}

@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			"ponos-poll | jq -c 'select(.requires_gpu | not)' | ponos-start\nponos-start --dry-run ID",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
-			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: 4, Usage: "prepare and submit `N` tasks at a time"},
+			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: assembly.StartJobs, Usage: "prepare and submit `N` tasks at a time"},
 			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "prepare the tasks, and print the jobs without submitting them"},
 			&cli.BoolFlag{Name: "pack", Usage: "run short tasks inside shared pilot jobs (Slurm; see slurm.pack)"},
 			app.VerboseFlag(),

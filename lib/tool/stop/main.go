@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-stop ID",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
-			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: 8, Usage: "stop `N` tasks at a time"},
+			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: assembly.StopJobs, Usage: "stop `N` tasks at a time"},
 			app.VerboseFlag(),
 		},
 		Action: func(c *cli.Context) error {

@@ -132,7 +132,10 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 		case o.Name == "mail-type" || o.Name == "mail-user":
 			mail, err = append(mail, o), o.Check()
 		case d != nil && d.Use&sbatch.ByTask != 0:
-			if err = o.Check(); err == nil {
+			if o, err = sbatch.Parse(o.Arg()); err == nil {
+				err = o.Check()
+			}
+			if err == nil {
 				err = c.Set("sbatch", strings.TrimPrefix(o.Arg(), "--"))
 			}
 		case slices.Contains(ignorable, o.Name):

@@ -49,13 +49,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
 			"ponos-submit --directory . --each params.tsv -- ./train --lr {lr}",
 		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
-		Flags:   flags(),
-		Unknown: instead,
-		Action:  func(c *cli.Context) error { return notSbatch(args, submit(c, args, stdin, stdout, stderr)) },
+		Flags:   Flags(),
+		Unknown: Instead,
+		Action:  func(c *cli.Context) error { return NotSbatch(args, submit(c, args, stdin, stdout, stderr)) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
-func flags() []cli.Flag {
+// Flags are the flags of a submission.
+func Flags() []cli.Flag {
 	return append([]cli.Flag{
 		app.ConfigFlag(),
 		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "submit to the spool `DIR`; read no configuration"},
@@ -89,85 +90,36 @@ func flags() []cli.Flag {
 	}, requestFlags()...)
 }
 
+// Submitted are the tasks that a command line has submitted.
+type Submitted struct {
+	Spool *spool.Spool
+	Tasks []spool.Entry // without ids
+	Batch spool.Batch
+}
+
+// ForGroup reports whether a command line names a group and nothing to submit.
+func ForGroup(c *cli.Context) bool {
+	return c.IsSet("group") && !c.Args().Present() &&
+		!c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("in-place") && !c.IsSet("image")
+}
+
 func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if c.Bool("wait") && c.IsSet("group") && !c.Args().Present() &&
-		!c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("in-place") && !c.IsSet("image") {
+	if c.Bool("wait") && ForGroup(c) {
 		return waitForGroup(c, stderr)
 	}
-	lists, words, err := combinations(c.Args().Slice())
+	made, err := Submit(c, args, stdin, stderr)
 	if err != nil {
 		return err
 	}
-	table, err := parameters(c, lists, stdin)
-	if err != nil {
-		return err
-	}
-	for _, warning := range oneValue(lists) {
-		app.Report(stderr, name, warning)
-	}
-	script, err := jobScript(c, args, words)
-	if err != nil {
-		return err
-	}
-	if script != nil {
-		if words = script.words; script.array != nil {
-			if table != nil {
-				return fault.Errorf(fault.Usage, "--each and the --array of %s cannot be combined", task.Clean(script.name))
-			}
-			table = script.array
-		}
-		if note := script.note(); note != "" {
-			fmt.Fprintf(stderr, "%s: %s\n", name, note)
-		}
-	}
-	s, err := openSpool(c, stderr)
-	if err != nil {
-		return err
-	}
-	if err := configured(c, table != nil); err != nil {
-		return err
-	}
-	e, err := entry(c, s, words, table != nil)
-	if err != nil {
-		return err
-	}
-	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
-		return err
-	}
-	all := []spool.Entry{e}
-	if table != nil {
-		if all, err = expand(c, e, *table, stderr); err != nil {
-			return err
-		}
-	}
-	// Last, as it may take a while: all else is right.
-	code, uncommitted, err := wanted(c).Make(c.Context, s)
-	if err != nil {
-		return err
-	}
-	if err := source.Uncommitted(uncommitted); err != nil {
-		app.Report(stderr, name, err)
-	}
-	if code.Environment, err = environmentOf(c); err != nil {
-		return err
-	}
-	for i := range all {
-		all[i].Source = code
-	}
-	batch, err := add(s, c.String("key"), words, all)
-	if err != nil {
-		return err
-	}
+	s, all, batch := made.Spool, made.Tasks, made.Batch // Latest changes its ids
 	if err := show(c, stdout, all, batch); err != nil {
 		return err
 	}
-	if table != nil || batch.New < len(all) {
+	if len(all[0].Parameters) > 0 || batch.New < len(all) {
 		summary(stderr, all, batch)
 	}
-	if batch.New < len(all) {
-		if err := before(s, code, &batch, stderr); err != nil {
-			return err
-		}
+	if err := made.Latest(c, stderr); err != nil {
+		return err
 	}
 	w := waiting{spool: s, start: starter(c), id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
 	if err := tasklist.Unattended(s, w.start, ""); err != nil && batch.New > 0 {
@@ -184,6 +136,75 @@ func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Wr
 		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", shell.Quote(s.Dir), batch.IDs[0])
 	}
 	return w.wait(c.Context, stdout)
+}
+
+// Submit submits what a command line says, which has Flags.
+func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer) (made Submitted, err error) {
+	lists, words, err := combinations(c.Args().Slice())
+	if err != nil {
+		return made, err
+	}
+	table, err := parameters(c, lists, stdin)
+	if err != nil {
+		return made, err
+	}
+	for _, warning := range oneValue(lists) {
+		app.Report(stderr, c.App.Name, warning)
+	}
+	script, err := jobScript(c, args, words)
+	if err != nil {
+		return made, err
+	}
+	if script != nil {
+		if words = script.words; script.array != nil {
+			if table != nil {
+				return made, fault.Errorf(fault.Usage, "--each and the --array of %s cannot be combined", task.Clean(script.name))
+			}
+			table = script.array
+		}
+		if note := script.note(); note != "" {
+			fmt.Fprintf(stderr, "%s: %s\n", c.App.Name, note)
+		}
+	}
+	s, err := openSpool(c, stderr)
+	if err != nil {
+		return made, err
+	}
+	if err := configured(c, table != nil); err != nil {
+		return made, err
+	}
+	e, err := entry(c, s, words, table != nil)
+	if err != nil {
+		return made, err
+	}
+	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
+		return made, err
+	}
+	all := []spool.Entry{e}
+	if table != nil {
+		if all, err = expand(c, e, *table, stderr); err != nil {
+			return made, err
+		}
+	}
+	// Last, as it may take a while: all else is right.
+	code, uncommitted, err := wanted(c).Make(c.Context, s)
+	if err != nil {
+		return made, err
+	}
+	if err := source.Uncommitted(uncommitted); err != nil {
+		app.Report(stderr, c.App.Name, err)
+	}
+	if code.Environment, err = environmentOf(c); err != nil {
+		return made, err
+	}
+	for i := range all {
+		all[i].Source = code
+	}
+	batch, err := add(s, c.String("key"), words, all)
+	if err != nil {
+		return made, err
+	}
+	return Submitted{s, all, batch}, nil
 }
 
 // wanted is the code that the command line names.
@@ -208,21 +229,24 @@ func add(s *spool.Spool, key string, words []string, all []spool.Entry) (spool.B
 	return spool.Batch{IDs: []task.ID{all[0].ID}, New: 1}, s.Add(all[0])
 }
 
-// before takes the last attempts of tasks that were submitted before, and warns of those that have other code, and did not complete.
-func before(s *spool.Spool, code task.Source, batch *spool.Batch, stderr io.Writer) (err error) {
-	other := 0
-	for i := range batch.IDs {
-		if batch.IDs[i], err = s.Latest(batch.IDs[i]); err != nil {
+// Latest takes the last attempts of tasks that were submitted before, and warns of those that have other code, and did not complete.
+func (m Submitted) Latest(c *cli.Context, stderr io.Writer) (err error) {
+	if m.Batch.New == len(m.Tasks) {
+		return nil
+	}
+	s, other := m.Spool, 0
+	for i, id := range m.Batch.IDs {
+		if m.Batch.IDs[i], err = s.Latest(id); err != nil {
 			return err
 		}
-		if e, err := s.Find(batch.IDs[i]); err == nil && e.State != task.Completed && !e.Source.Same(code) {
+		if e, err := s.Find(m.Batch.IDs[i]); err == nil && e.State != task.Completed && !e.Source.Same(m.Tasks[i].Source) {
 			other++
 		}
 	}
 	if other == 0 {
 		return nil
 	}
-	app.Report(stderr, name, fault.Hint(
+	app.Report(stderr, c.App.Name, fault.Hint(
 		fmt.Errorf("warning: the code of %s is not what is there now", tasklist.Count{Total: other}),
 		"ponos-retry with --directory or --repository gives those that have ended the new code"))
 	return nil
@@ -268,7 +292,7 @@ func openSpool(c *cli.Context, stderr io.Writer) (*spool.Spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spool.MakeOnce(assembly.Places(stderr, name), dir, clock.Now())
+	return spool.MakeOnce(assembly.Places(stderr, c.App.Name), dir, clock.Now())
 }
 
 // entry makes the task that the command line describes, without its source and id.
@@ -358,7 +382,7 @@ func configured(c *cli.Context, sweep bool) error {
 	if cfg.OnEnd != "" && !c.IsSet("on-end") && (sweep || c.IsSet("group")) {
 		err = c.Set("on-end", cfg.OnEnd)
 	}
-	if cfg.Environment.Default != "" && !c.IsSet("environment") && !c.IsSet("image") && activeHere() != "" {
+	if cfg.Environment.Default != "" && !c.IsSet("environment") && !c.IsSet("image") && ActiveHere() != "" {
 		err = errors.Join(err, c.Set("environment", cfg.Environment.Default))
 	}
 	return err

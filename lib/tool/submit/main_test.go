@@ -21,7 +21,7 @@ import (
 func parsed(t *testing.T, args ...string) *cli.Context {
 	t.Helper()
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
-	for _, f := range flags() {
+	for _, f := range Flags() {
 		if err := f.Apply(set); err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func parsed(t *testing.T, args ...string) *cli.Context {
 	if err := set.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return cli.NewContext(&cli.App{Flags: flags()}, set, nil)
+	return cli.NewContext(&cli.App{Flags: Flags()}, set, nil)
 }
 
 // What a command line is as a task, or why it is refused.
@@ -221,6 +221,7 @@ func TestJobScript(t *testing.T) {
 	}{
 		{"", "", ""}, // no job script
 		{"#SBATCH --mem=2G -p gpu", "", "[mem=2G partition=gpu] /bin/sh job.sh a"},
+		{"#SBATCH -t 2h", "", "[time=2:00:00] /bin/sh job.sh a"},
 		{"#SBATCH --mem=2G", "--mem 3G", "[] /bin/sh job.sh a"},
 		{"#SBATCH -J train -o x -e y --comment=z", "",
 			"[] name=train /bin/sh job.sh a; --output and --error: the output is in the log of the task (ponos-log); ignored: --comment"},

@@ -36,7 +36,8 @@ func mistakes(c *cli.Context, words []string, sweep, job bool, stderr io.Writer)
 			return err
 		}
 		if len(linked) > 0 {
-			fmt.Fprintf(stderr, "%s: links to the originals, as git or %s ignores them: %s\n", name, source.IgnoreFile, task.SomeOf(linked))
+			fmt.Fprintf(stderr, "%s: links to the originals, as git or %s ignores them: %s\n",
+				c.App.Name, source.IgnoreFile, task.SomeOf(linked))
 		}
 	}
 	if job {
@@ -44,12 +45,12 @@ func mistakes(c *cli.Context, words []string, sweep, job bool, stderr io.Writer)
 	}
 	for _, warning := range []error{unread(c, code.Here(), script), notFound(c, words), inactive(c, code, words), numbered(c)} {
 		if warning != nil {
-			app.Report(stderr, name, warning)
+			app.Report(stderr, c.App.Name, warning)
 		}
 	}
 	if !sweep {
 		if err := misplaced(words); err != nil {
-			app.Report(stderr, name, err)
+			app.Report(stderr, c.App.Name, err)
 		}
 	}
 	return nil
@@ -123,7 +124,7 @@ func inactive(c *cli.Context, code source.Wanted, words []string) error {
 	}) {
 		return nil
 	}
-	active := activeHere()
+	active := ActiveHere()
 	if active == "" {
 		return nil
 	}
@@ -132,8 +133,8 @@ func inactive(c *cli.Context, code source.Wanted, words []string) error {
 		"to use it where nodes have it, give --environment active")
 }
 
-// activeHere is the directory of the environment of Python that is active in this shell; "": none is.
-func activeHere() string { return cmp.Or(os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")) }
+// ActiveHere is the directory of the environment of Python that is active in this shell; "": none is.
+func ActiveHere() string { return cmp.Or(os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")) }
 
 // environmentOf is the environment of Python that the task is to use; "": what is made of its code.
 func environmentOf(c *cli.Context) (string, error) {
@@ -143,7 +144,7 @@ func environmentOf(c *cli.Context) (string, error) {
 	case value != "active":
 		return "", fault.Errorf(fault.Usage, "--environment: invalid value %q: expected active or own", task.Clean(value))
 	}
-	dir := activeHere()
+	dir := ActiveHere()
 	if !filepath.IsAbs(dir) {
 		return "", fault.Errorf(fault.Usage, "--environment active: no environment of Python is active here")
 	}

@@ -51,8 +51,8 @@ func likeSbatch() []cli.Flag {
 // taken are short forms that other flags have here.
 const taken = "cn"
 
-// notSbatch adds a hint to an error about an option that was given by a letter which sbatch has for another one.
-func notSbatch(args []string, err error) error {
+// NotSbatch adds a hint to an error about an option that was given by a letter which sbatch has for another one.
+func NotSbatch(args []string, err error) error {
 	if !fault.Is(err, fault.Usage) {
 		return err
 	}
@@ -63,10 +63,10 @@ func notSbatch(args []string, err error) error {
 		if len(word) < 2 || word[0] != '-' || word[1] == '-' {
 			continue
 		}
-		for _, f := range flags() {
+		for _, f := range Flags() {
 			names := f.Names()
 			if slices.Contains(names, word[1:2]) && sbatch.Short(word[1]) != names[0] && strings.Contains(err.Error(), names[0]) {
-				if hint := instead(word[:2]); hint != "" {
+				if hint := Instead(word[:2]); hint != "" {
 					return fault.Hint(err, fmt.Sprintf("%s is --%s here: %s", word[:2], names[0], hint))
 				}
 			}
@@ -84,8 +84,8 @@ var here = map[string]string{
 	"wrap": "give the command itself, after --: sh -c '...' for a line of a shell", "export": "for variables, give --env-file FILE",
 }
 
-// instead is a hint to an option of sbatch, by its long or short name with dashes: what to give here. "" if there is nothing.
-func instead(option string) string {
+// Instead is a hint to an option of sbatch, by its long or short name with dashes: what to give here. "" if there is nothing.
+func Instead(option string) string {
 	name := strings.TrimLeft(option, "-")
 	if len(strings.TrimRight(name, "0123456789")) == 1 { // -N and -N2
 		name = sbatch.Short(name[0])
@@ -187,7 +187,7 @@ func meet(c *cli.Context, requests []task.Request) error {
 	for _, r := range requests {
 		all = append(all, runner.Needs{GPU: c.Bool("gpu"), Request: r})
 	}
-	return assembly.Meet(c.Context, cfg, all, func(err error) { app.Report(c.App.ErrWriter, name, err) })
+	return assembly.Meet(c.Context, cfg, all, func(err error) { app.Report(c.App.ErrWriter, c.App.Name, err) })
 }
 
 // template is a request with placeholders.

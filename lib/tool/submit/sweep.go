@@ -88,7 +88,7 @@ func oneValue(lists [][]string) (warnings []error) {
 // isOption reports whether a word is an option of this tool.
 func isOption(word string) bool {
 	name, ok := strings.CutPrefix(word, "--")
-	return ok && slices.ContainsFunc(flags(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	return ok && slices.ContainsFunc(Flags(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
 }
 
 // parameters is the table that --each and lists of values make; nil: there is none.
@@ -137,7 +137,7 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 		return nil, err
 	}
 	if len(unused) > 0 {
-		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", task.SomeOf(unused)))
+		app.Report(stderr, c.App.Name, fmt.Errorf("warning: the command does not use column %s", task.SomeOf(unused)))
 	}
 	return all, meet(c, requests)
 }
@@ -173,7 +173,7 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 			fmt.Sprintf("put the value of a column into it, as in --%[1]s {%[1]s}", table.Columns[0]))
 	}
 	if e.Group == "" {
-		if e.Group, err = newGroup(e.Slug, e.Key); err != nil {
+		if e.Group, err = NewGroup(e.Slug, e.Key); err != nil {
 			return nil, nil, nil, err
 		}
 	}
@@ -240,9 +240,9 @@ func nameTemplate(e spool.Entry, table sweep.Table, named bool) (sweep.Template,
 // placeholder is one in the name of a task.
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-// newGroup is a name for the group of a sweep: that of its key, which is the same each
+// NewGroup is a name for the group of a sweep: that of its key, which is the same each
 // time, or else one that is not there yet.
-func newGroup(slug, key string) (string, error) {
+func NewGroup(slug, key string) (string, error) {
 	if key != "" && spool.CheckGroup(key) == nil {
 		return key, nil
 	}

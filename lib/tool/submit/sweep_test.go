@@ -124,7 +124,7 @@ func TestNewGroup(t *testing.T) {
 		{"x", "a key", "x-......"},
 		{strings.Repeat("x", 300), "", strings.Repeat("x", 40) + "-......"},
 	} {
-		first, err := newGroup(tt.slug, tt.key)
+		first, err := NewGroup(tt.slug, tt.key)
 		if err != nil || spool.CheckGroup(first) != nil {
 			t.Errorf("%q, %q: %q, %v", tt.slug, tt.key, first, err)
 		}
@@ -132,7 +132,7 @@ func TestNewGroup(t *testing.T) {
 		if strings.HasSuffix(tt.want, "......") && len(first) >= 6 {
 			shape = first[:len(first)-6] + "......"
 		}
-		second, _ := newGroup(tt.slug, tt.key)
+		second, _ := NewGroup(tt.slug, tt.key)
 		if shape != tt.want || (first == second) != (tt.key != "") {
 			t.Errorf("%q, %q: %q and %q; want %q", tt.slug, tt.key, first, second, tt.want)
 		}
@@ -143,7 +143,7 @@ func FuzzNewGroup(f *testing.F) {
 	f.Add("train", "")
 	f.Add("-_.{a}", "a key")
 	f.Fuzz(func(t *testing.T, slug, key string) {
-		group, err := newGroup(slug, key)
+		group, err := NewGroup(slug, key)
 		if err != nil || group == "" || spool.CheckGroup(group) != nil {
 			t.Errorf("%q, %q: %q, %v", slug, key, group, err)
 		}

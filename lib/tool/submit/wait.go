@@ -128,7 +128,7 @@ func status(e spool.Entry) error {
 
 // waitForGroup waits for the tasks of a group.
 func waitForGroup(c *cli.Context, stderr io.Writer) error {
-	for _, f := range flags() {
+	for _, f := range Flags() {
 		if name := f.Names()[0]; c.IsSet(name) && !slices.Contains([]string{"config", "spool", "wait", "group"}, name) {
 			return fault.Errorf(fault.Usage, "--%s: no command to run", name)
 		}

@@ -27,6 +27,7 @@ type Queue struct {
 	beaten time.Time
 	// witness is a task of each group that has not ended, when it was last looked at.
 	witness map[string]task.ID
+	last    lastTurn
 }
 
 var _ queue.Queue = (*Queue)(nil)
@@ -57,6 +58,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 	if err := q.Alive(); err != nil {
 		return nil, err
 	}
+	q.last = lastTurn{done: changed(q.path(doneDir, ""))}
 	actions, problems, err := q.active(hasJob)
 	if err != nil {
 		return nil, err
@@ -80,7 +82,10 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 		}
 		if a != nil {
 			actions = append(actions, *a)
+		} else if err == nil {
+			q.last.waits = true
 		}
+		q.last.newest = max(q.last.newest, name)
 	}
 	for _, path := range cycles(waiting) {
 		reason := fmt.Sprintf("the task waits for itself: %s", strings.Join(path, " after "))
@@ -211,6 +216,7 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 	if err != nil {
 		return nil, nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
+	q.last.stops = len(stops)
 	stopping := make(map[task.ID]bool, len(stops))
 	for _, e := range stops {
 		stopping[task.ID(e.Name())] = true

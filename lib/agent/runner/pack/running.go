@@ -106,7 +106,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	if err = os.WriteFile(w.begunMark(r), nil, 0o600); err == nil {
 		w.exec.Start(&r.command)
 		e := <-r.started
-		r.pid, r.begun, err = e.PID, clock.Now(), e.Err
+		r.pid, err = e.PID, e.Err
 	}
 	if err != nil {
 		_ = os.Remove(w.begunMark(r))
@@ -122,6 +122,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 func (w *worker) event(e executor.Event) *executor.Command {
 	r := e.Of.(*running)
 	if e.End == nil {
+		r.begun = clock.Now() // here, as a short task ends before its start is handled
 		r.started <- e
 		return nil
 	}

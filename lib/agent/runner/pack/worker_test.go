@@ -559,12 +559,13 @@ func TestRuns(t *testing.T) {
 	p := newPilot(t, Pilot{})
 	p.add("fine", Ticket{}, "sleep 1.2")
 	p.add("broken", Ticket{}, "exit 3")
-	if log, err := p.run(); err != nil {
+	log, err := p.run()
+	if err != nil {
 		t.Fatal(err, log)
 	}
 	runs, err := p.dir.Runs(clock.Now().Add(-time.Hour))
 	if err != nil || len(runs) != 2 {
-		t.Fatalf("%+v, %v", runs, err)
+		t.Fatalf("%+v, %v\n%s", runs, err, log)
 	}
 	slices.SortFunc(runs, func(a, b Ran) int { return strings.Compare(a.Name, b.Name) })
 	if r := runs[1]; r.Name != "ponos-fine" || r.State != "COMPLETED" || r.Elapsed < time.Second || r.Elapsed > time.Minute || r.End < r.Start || r.Limit != time.Minute || r.CPUs != 1 || r.Peak < 1<<19 {

@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"os"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/agent/record"
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// A journal that grows is news until a turn reports what it says; a task that is offered is followed once it has a job.
+func TestNoticed(t *testing.T) {
+	store, err := OpenStore(t.TempDir(), clock.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{Store: store}
+	d, err := store.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(d.file(record.Journal("7", 0)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn := func(state task.State) { a.notices.after([]*Tracked{{ID: "a", Job: "7", Reported: state}}, nil) }
+	for _, step := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"nothing", func() {}, false},
+		{"an offer", func() { a.notices.after(nil, []task.ID{"a"}) }, false},
+		{"a journal of a job that is not recorded", func() { write("\nbegun host 1 2;\n") }, false},
+		{"its job", func() {
+			if err := d.Write(Record{ID: "a", Job: "7", Attempt: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		{"a turn that has not seen it", func() { turn(task.Pending) }, true},
+		{"a turn that has", func() { turn(task.Running) }, false},
+		{"the end", func() { write("\nbegun host 1 2;\n\nexited 0;\n") }, true},
+		{"a turn that has not seen it", func() { turn(task.Running) }, true},
+		{"more of the end", func() { write("\nbegun host 1 2;\n\nexited 0;\n\nended 0;\n") }, true},
+		{"a turn that has", func() { a.notices.after(nil, nil) }, false},
+	} {
+		step.do()
+		if got := a.Noticed(3); got != step.want {
+			t.Errorf("after %s: %v", step.what, got)
+		}
+	}
+}

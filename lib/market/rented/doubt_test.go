@@ -1,0 +1,167 @@
+package rented
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// slow is a stand whose task was given up as its image did not load in time, on an instance that
+// destroys do nothing to.
+func slow(t *testing.T, retries int) (*stand, *rented) {
+	t.Helper()
+	s := newStand(t, 5)
+	s.Retries = retries
+	i := s.begin(1)
+	i.fields["actual_status"] = "loading"
+	s.market.stuck[i.id] = true
+	s.clock.pass(30 * time.Minute)
+	for range 5 {
+		s.turn()
+	}
+	if len(s.events("fault")) != 1 || s.market.most != 1 {
+		t.Fatalf("%d at once\n%s", s.market.most, s.said)
+	}
+	return s, i
+}
+
+// A machine that was given up keeps the task until it is gone, also one that has not run it yet.
+func TestOneMachineAfterABootFault(t *testing.T) {
+	s, i := slow(t, 0)
+	if j := s.turn()[s.job(1)]; j.State != task.Pending || !strings.Contains(j.Reason, "boot_timeout; another one is ordered when it is gone") {
+		t.Errorf("%+v", j)
+	}
+	if n := strings.Count(s.said.String(), "instances still exist"); n != 3 { // of six turns
+		t.Errorf("reported %d times\n%s", n, s.said)
+	}
+	delete(s.market.stuck, i.id)
+	for range 3 {
+		s.turn()
+	}
+	if len(s.market.instances) != 1 || s.market.instances[0].offer != 2 || s.market.most != 1 || len(s.events("lost")) != 0 {
+		t.Errorf("%+v, %d at once\n%s", s.market.instances, s.market.most, s.said)
+	}
+}
+
+// If it runs the task after all, that start counts: the task ends, or is started again by its rule.
+func TestBegunAfterABootFault(t *testing.T) {
+	for retries := range 2 {
+		t.Run(fmt.Sprint(retries), func(t *testing.T) {
+			s, i := slow(t, retries)
+			i.fields["actual_status"] = "running"
+			j := s.turn()[s.job(1)]
+			want := task.Error
+			if retries > 0 {
+				want = task.Pending
+			}
+			if j.State != want || !strings.Contains(j.Reason, "instance 7000001 has begun the task before it was gone") {
+				t.Errorf("%+v", j)
+			}
+			s.turn()
+			delete(s.market.stuck, i.id)
+			for range 4 {
+				s.turn()
+			}
+			if n := s.market.count()["order"]; n != 1+retries || s.market.most != 1 || len(s.events("lost")) != retries {
+				t.Errorf("%d orders, %d at once\n%s", n, s.market.most, s.said)
+			}
+		})
+	}
+}
+
+// A contract whose order was not successful may run the task too.
+func TestContractWithoutSuccess(t *testing.T) {
+	s := newStand(t, 5)
+	s.market.create = func(offer int64) error {
+		s.market.instances = append(s.market.instances, &rented{id: 99, fields: map[string]any{"actual_status": "loading"}, label: s.label(s.job(1), 1, 1)})
+		s.market.stuck[99], s.market.deny = true, 99
+		return errors.Join(vastai.ErrOfferGone)
+	}
+	sub := s.submission(1)
+	for range 4 {
+		if _, err := s.Start(t.Context(), sub); err == nil || !strings.Contains(err.Error(), "instance 99 may still run the task") {
+			t.Error(err)
+		}
+		s.market.create = nil
+		s.turn()
+	}
+	delete(s.market.stuck, 99)
+	s.turn()
+	s.turn()
+	if i := s.begin(1); i.offer != 2 || s.market.count()["order"] != 2 {
+		t.Errorf("%+v\n%s", i, s.said)
+	}
+}
+
+// Lists may lack an instance for any time: only its id tells that it is gone.
+func TestListsLackAnInstance(t *testing.T) {
+	s := newStand(t, 2)
+	s.Retries = 1
+	i := s.begin(1)
+	s.turn()
+	s.market.hidden[i.id] = true
+	for range 10 {
+		if j := s.turn()[s.job(1)]; j.State != task.Running {
+			t.Fatalf("%+v\n%s", j, s.said)
+		}
+	}
+	s.market.noShow = vastai.ErrUnknown
+	for range 10 {
+		if j := s.turn()[s.job(1)]; j.State != task.Running {
+			t.Fatalf("%+v\n%s", j, s.said)
+		}
+	}
+	if s.market.count()["order"] != 1 || !strings.Contains(s.said.String(), "lists lack an instance that exists") {
+		t.Error(s.said)
+	}
+	s.market.noShow = nil
+	s.vanish()
+	for range 8 {
+		s.turn()
+	}
+	if s.market.count()["order"] != 1 || len(s.events("lost")) != 1 {
+		t.Error(s.said)
+	}
+}
+
+// When many vanish at once, the agent waits and says so, and asks for a few of them in each turn.
+func TestManyVanishAtOnce(t *testing.T) {
+	s := newStand(t, 20)
+	for n := range 8 {
+		s.begin(n)
+	}
+	s.turn()
+	all := s.market.instances
+	s.vanish()
+	for range 9 {
+		s.turn()
+	}
+	if c := s.market.count(); c["show"] != 0 || strings.Count(s.said.String(), "lacks 8 of 8 at once") != 1 {
+		t.Errorf("%v\n%s", c, s.said)
+	}
+	s.market.instances = all
+	for _, j := range s.turn() {
+		if j.State != task.Running {
+			t.Errorf("%+v", j)
+		}
+	}
+	s.vanish()
+	most := 0
+	for range 20 {
+		s.turn()
+		most = max(most, s.market.count()["show"])
+	}
+	for id, j := range s.turn() {
+		if j.State != task.Error {
+			t.Errorf("%s: %+v", id, j)
+		}
+	}
+	if most > maxShows {
+		t.Errorf("%d instances were asked for in one turn", most)
+	}
+}
