@@ -96,6 +96,7 @@ func (c *Catalogue) Feature(f string) Match {
 		name = model
 	}
 	m := c.Lookup(name)
+	m.Whole = m.Whole && m.Slice != SomeSlice // the node can have slices; the type tells
 	c.named.Store(f, m)
 	return m
 }

@@ -15,11 +15,19 @@ type Match struct {
 	Models []Model
 	// Whole reports that every word of the name was understood.
 	Whole bool
-	// Slice is the profile of a part of a GPU, such as "1g.10gb"; "": a whole one.
+	// Slice is the profile of a part of a GPU, such as "1g.10gb", or SomeSlice; "": a whole one.
 	Slice string
 	// Least and Most are the bounds of the memory of each GPU in bytes; both are 0
 	// if it is not known.
 	Least, Most int64
+}
+
+// SomeSlice is a slice of which the name does not tell the profile, such as "a100.mig"; its memory is not known.
+const SomeSlice = "mig"
+
+// OtherSlice reports whether two descriptions cannot be of the same GPUs: a slice and a whole one, or two profiles.
+func OtherSlice(a, b string) bool {
+	return a != b && (a == "" || b == "" || a != SomeSlice && b != SomeSlice)
 }
 
 // Vendor is who makes the GPUs, "" if the name does not tell.
@@ -48,6 +56,9 @@ func (m Match) Capability() (least, most Capability) {
 func (c *Catalogue) Lookup(name string) Match {
 	rest, slice, size := cutSlice(name)
 	w := words(rest)
+	if i := slices.Index(w, SomeSlice); i >= 0 && slice == "" {
+		slice, w = SomeSlice, slices.Delete(w, i, i+1)
+	}
 	found, left := c.longest(w)
 	if found == nil {
 		found, left = c.glued(w)
@@ -88,9 +99,8 @@ func (c *Catalogue) Lookup(name string) Match {
 	}
 	m = bounds(m)
 	if slice != "" {
-		named = size
-	}
-	if named > 0 {
+		m.Least, m.Most = size, size
+	} else if named > 0 {
 		m.Least, m.Most = named, named
 	}
 	return m
