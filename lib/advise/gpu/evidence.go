@@ -36,7 +36,16 @@ func (c *Catalogue) Narrow(of Match, features []string) Evidence {
 		if len(e.Models) < 2 {
 			break
 		}
-		if found := c.Feature(f); len(found.Models) > 0 && found.Whole {
+		found := c.Feature(f)
+		if of := generations[strings.ToLower(f)]; of.most > 0 {
+			found = Match{Whole: true}
+			for _, x := range e.Models {
+				if x.Vendor == NVIDIA && x.CC >= of.least && x.CC <= of.most {
+					found.Models = append(found.Models, x)
+				}
+			}
+		}
+		if len(found.Models) > 0 && found.Whole {
 			switch both := e.Both(found); {
 			case len(both.Models) == len(e.Models):
 			case len(both.Models) > 0:
@@ -87,21 +96,36 @@ func (c *Catalogue) Feature(f string) Match {
 		name = model
 	}
 	m := c.Lookup(name)
+	m.Whole = m.Whole && m.Slice != SomeSlice // the node can have slices; the type tells
 	c.named.Store(f, m)
 	return m
+}
+
+// generations of NVIDIA's GPUs by their compute capabilities. As features they tell models of one name apart.
+var generations = map[string]struct{ least, most Capability }{
+	"maxwell": {50, 53}, "pascal": {60, 62}, "volta": {70, 72}, "turing": {75, 75}, "ampere": {80, 87},
+	"ada": {89, 89}, "lovelace": {89, 89}, "adalovelace": {89, 89}, "hopper": {90, 90}, "blackwell": {100, 121},
 }
 
 // instances are the GPUs of instance types, by the beginning of their names.
 var instances = []struct{ name, model string }{
 	{"p3dn.", "V100-SXM2-32GB"}, {"p3.", "V100-SXM2-16GB"}, {"p4de.", "A100-SXM4-80GB"}, {"p4d.", "A100-SXM4-40GB"},
-	{"p5.", "H100 80GB HBM3"}, {"p5e.", "H200"}, {"p5en.", "H200"}, {"p6-b200.", "B200"}, {"g4dn.", "T4"}, {"g5.", "A10G"},
+	{"p5.", "H100 80GB HBM3"}, {"p5e.", "H200"}, {"p5en.", "H200"}, {"p6-b200.", "B200"}, {"p6-b300.", "B300 SXM6 AC"},
+	{"p6e-gb200.", "GB200"}, {"g4dn.", "T4"}, {"g5.", "A10G"},
 	{"g6.", "L4"}, {"g6e.", "L40S"}, {"g7e.", "RTX PRO 6000 Blackwell Server Edition"},
 	{"standard_nd96asr_v4", "A100-SXM4-40GB"}, {"standard_nd96amsr_a100_v4", "A100-SXM4-80GB"},
 	{"standard_nd96isr_h100_v5", "H100 80GB HBM3"},
-	{"standard_nd96isr_h200_v5", "H200"},
+	{"standard_nd96isr_h200_v5", "H200"}, {"standard_nd96isr_mi300x_v5", "MI300X"}, {"standard_nd40rs_v2", "V100-SXM2-32GB"},
+	{"standard_nc40ads_h100_v5", "H100 NVL"}, {"standard_nc80adis_h100_v5", "H100 NVL"},
+	{"standard_nc6s_v3", "V100-PCIE-16GB"}, {"standard_nc12s_v3", "V100-PCIE-16GB"}, {"standard_nc24s_v3", "V100-PCIE-16GB"},
+	{"standard_nc24rs_v3", "V100-PCIE-16GB"}, {"standard_nc4as_t4_v3", "T4"}, {"standard_nc8as_t4_v3", "T4"},
+	{"standard_nc16as_t4_v3", "T4"}, {"standard_nc64as_t4_v3", "T4"}, {"standard_nv36ads_a10_v5", "A10"},
 	{"a2-highgpu-", "A100-SXM4-40GB"}, {"a2-ultragpu-", "A100-SXM4-80GB"}, {"a3-highgpu-", "H100 80GB HBM3"},
 	{"a3-megagpu-", "H100 80GB HBM3"},
-	{"a3-ultragpu-", "H200"}, {"a4-highgpu-", "B200"}, {"g2-standard-", "L4"},
+	{"a3-ultragpu-", "H200"}, {"a4-highgpu-", "B200"}, {"a4x-highgpu-", "GB200"}, {"g2-standard-", "L4"},
+	{"bm.gpu4.", "A100-SXM4-40GB"}, {"bm.gpu.b4.", "A100-SXM4-40GB"}, {"bm.gpu.a100-v2.", "A100-SXM4-80GB"},
+	{"bm.gpu.gm4.", "A100-SXM4-80GB"}, {"bm.gpu.h100.", "H100 80GB HBM3"}, {"bm.gpu.h200.", "H200"}, {"bm.gpu.b200.", "B200"},
+	{"bm.gpu.l40s", "L40S"}, {"bm.gpu.mi300x.", "MI300X"}, {"bm.gpu.a10.", "A10"}, {"vm.gpu.a10.", "A10"},
 }
 
 // instance is the GPU of a cloud's instance type, "" if the name is none with GPUs.
@@ -133,11 +157,11 @@ func FeatureSize(f string) (bytes int64, sure bool) {
 	gpu, memory := false, false
 	for _, w := range append(before, after...) {
 		switch w {
-		case "gpu", "gpus", "cuda":
+		case "gpu", "gpus", "cuda", "device":
 			gpu = true
 		case "mem", "memory", "ram", "size":
 			memory = true
-		case "vram", "gpumem", "gpumemory", "gpuram", "gpuvram", "gpum", "gmem", "gram":
+		case "vram", "gpumem", "gpumemory", "gpuram", "gpuvram", "gpum", "gmem", "gram", "hbm":
 			gpu, memory = true, true
 		case "min", "per", "of", "nvidia":
 		default:

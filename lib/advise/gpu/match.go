@@ -15,11 +15,19 @@ type Match struct {
 	Models []Model
 	// Whole reports that every word of the name was understood.
 	Whole bool
-	// Slice is the profile of a part of a GPU, such as "1g.10gb"; "": a whole one.
+	// Slice is the profile of a part of a GPU, such as "1g.10gb", or SomeSlice; "": a whole one.
 	Slice string
 	// Least and Most are the bounds of the memory of each GPU in bytes; both are 0
 	// if it is not known.
 	Least, Most int64
+}
+
+// SomeSlice is a slice of which the name does not tell the profile, such as "a100.mig"; its memory is not known.
+const SomeSlice = "mig"
+
+// OtherSlice reports whether two descriptions cannot be of the same GPUs: a slice and a whole one, or two profiles.
+func OtherSlice(a, b string) bool {
+	return a != b && (a == "" || b == "" || a != SomeSlice && b != SomeSlice)
 }
 
 // Vendor is who makes the GPUs, "" if the name does not tell.
@@ -48,6 +56,9 @@ func (m Match) Capability() (least, most Capability) {
 func (c *Catalogue) Lookup(name string) Match {
 	rest, slice, size := cutSlice(name)
 	w := words(rest)
+	if i := slices.Index(w, SomeSlice); i >= 0 && slice == "" {
+		slice, w = SomeSlice, slices.Delete(w, i, i+1)
+	}
 	found, left := c.longest(w)
 	if found == nil {
 		found, left = c.glued(w)
@@ -88,9 +99,8 @@ func (c *Catalogue) Lookup(name string) Match {
 	}
 	m = bounds(m)
 	if slice != "" {
-		named = size
-	}
-	if named > 0 {
+		m.Least, m.Most = size, size
+	} else if named > 0 {
 		m.Least, m.Most = named, named
 	}
 	return m
@@ -246,30 +256,36 @@ var sliceMemory = map[string]int64{
 }
 
 // cutSlice takes the profile of a slice out of a name: "a100_3g.20gb" is
-// "3g.20gb" of an a100. The memory is in bytes; of a profile that is not in the
-// table it is 5 % less than its name says.
+// "3g.20gb" of an a100, and so are "3g-20gb", "3g20gb" and "3g20". The memory is in bytes;
+// of a profile that is not in the table it is 5 % less than its name says.
 func cutSlice(name string) (rest, slice string, memory int64) {
 	lower := strings.ToLower(name)
-	for i := 1; i+4 < len(lower); i++ {
-		if lower[i] != 'g' || lower[i+1] != '.' && lower[i+1] != '_' ||
-			lower[i-1] < '1' || lower[i-1] > '7' || i > 1 && isAlnum(lower[i-2]) {
+	for i := 1; i+2 < len(lower); i++ {
+		if lower[i] != 'g' || lower[i-1] < '1' || lower[i-1] > '7' || i > 1 && isAlnum(lower[i-2]) {
 			continue
 		}
-		end := i + 2
+		start := i + 1
+		if strings.IndexByte("._-", lower[start]) >= 0 {
+			start++
+		}
+		end := start
 		for end < len(lower) && lower[end] >= '0' && lower[end] <= '9' {
 			end++
 		}
-		n, err := strconv.ParseInt(lower[i+2:end], 10, 16)
-		if err != nil || n <= 0 || !strings.HasPrefix(lower[end:], "gb") {
+		n, err := strconv.ParseInt(lower[start:end], 10, 16)
+		if err != nil || n <= 0 {
 			continue
 		}
-		slice = lower[i-1:i+1] + "." + lower[i+2:end] + "gb"
-		if mib := sliceMemory[slice]; mib > 0 {
-			memory = mib << 20
-		} else {
-			memory = n * 950e6
+		slice = lower[i-1:i+1] + "." + lower[start:end] + "gb"
+		mib := sliceMemory[slice]
+		after, unit := strings.CutPrefix(lower[end:], "gb")
+		if !unit && (mib == 0 || after != "" && isAlnum(after[0])) {
+			continue
 		}
-		return lower[:i-1] + "_" + lower[end+2:], slice, memory
+		if memory = n * 950e6; mib > 0 {
+			memory = mib << 20
+		}
+		return lower[:i-1] + "_" + after, slice, memory
 	}
 	return name, "", 0
 }

@@ -66,8 +66,7 @@ func (l *Launcher) belongs(d probe.Device, i int, sets []gpuSet) bool {
 			return gpu.Unknown
 		}
 		of := l.deviceMatch(d)
-		if (of.Slice != "") != (g.is.Slice != "") || g.is.Slice != "" && of.Slice != g.is.Slice ||
-			len(g.is.Models) > 0 && len(g.is.Both(of).Models) == 0 {
+		if gpu.OtherSlice(of.Slice, g.is.Slice) || len(g.is.Models) > 0 && len(g.is.Both(of).Models) == 0 {
 			return gpu.No
 		}
 		return gpu.Yes
@@ -128,7 +127,7 @@ func (l *Launcher) found(g *gpuSet, d probe.Device, f *probe.Facts, features []s
 			said = l.catalogue.Lookup(name)
 		}
 		other := said.Whole && len(said.Models) > 0 && len(l.catalogue.Lookup(d.Name).Models) > 0 && len(said.Both(is.Match).Models) == 0
-		if other || i == 0 && said.Whole && said.Slice != is.Slice {
+		if other || i == 0 && said.Whole && gpu.OtherSlice(said.Slice, is.Slice) {
 			is.Contradicts = append(is.Contradicts, name)
 		}
 	}

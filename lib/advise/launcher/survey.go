@@ -57,7 +57,7 @@ func (g *gpuSet) sourcesOf() []string {
 // unknown is what is not known of a set: "model", "memory" or "".
 func (g *gpuSet) unknown() string {
 	switch {
-	case g.is.Slice != "":
+	case g.is.Slice != "" && g.most > 0:
 	case len(g.is.Models) == 0 && g.most == 0:
 		return "model"
 	case g.least < g.most || g.most == 0:

@@ -122,6 +122,8 @@ func TestFind(t *testing.T) {
 			stderr: "lfind: warning: no launcher has the tag \"2h\"; for a time limit, write duration=2h\nlfind: nothing matches cuda()\nlfind: hint: nearest miss: launcher local#1, launcher cluster: it has none of the requested tags; \"lfind explain\" shows the reasons\n"},
 
 		// Options of sbatch.
+		{args: []string{"-c", "4", "cuda()"}, code: 2,
+			stderr: "lfind: open 4: no such file or directory\nlfind: hint: -c is --config; for CPUs, write cpu(cores=4)\n"},
 		{args: []string{"--gres=gpu:1"}, code: 2, stderr: "lfind: unknown option --gres\nlfind: hint: write gpu() * 1\n"},
 		{args: []string{"cuda()", "--cpus-per-task", "8", "-q"}, code: 2,
 			stderr: "lfind: unknown option --cpus-per-task\nlfind: hint: write cpu(cores=8); --set NAME=VALUE sets other options of sbatch\n"},

@@ -143,6 +143,10 @@ func fileError(err error) error {
 	if errors.As(err, &problems) && len(problems.Problems) > 0 {
 		return fault.Hint(err, fmt.Sprintf("%q reports all problems", "lfind check "+shell.Quote(problems.Problems[0].File)))
 	}
+	var missing *fs.PathError
+	if errors.As(err, &missing) && missing.Path != "" && strings.Trim(missing.Path, "0123456789") == "" { // -c of sbatch
+		return fault.Hint(err, "-c is --config; for CPUs, write cpu(cores="+missing.Path+")")
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Hint(err,
 			"without --config and LFIND_CONFIG, lfind reads launchers.yaml in ~/.config/ponos, and queries Slurm if there is none")
