@@ -253,10 +253,10 @@ func TestWriteTable(t *testing.T) {
 		{Entry: spool.Entry{ID: "b", State: task.Error, ExitCode: 3, Reason: "why", Source: task.Source{Repository: "r", Revision: "abc", Archive: "/d1.tar.gz"}}},
 		{Entry: spool.Entry{ID: "c", State: task.Failed, ExitCode: 3, Attempt: 2, Source: task.Source{Repository: "r", Revision: "abc"}, Attempts: make([]task.Attempt, 2), Parameters: map[string]string{"lr": "é\xff"}}},
 	}
-	const want = "id|name|group|state|attempt|submitted|started|ended|wait_seconds|run_seconds|exit_code|reason|parameter.id|lr|job|cpu_seconds|max_memory|cost_dollars|code|options|command\n" +
-		`a|one||completed|1|2026-11-20T12:00:00Z|||||0||x\ty|a\\b\nc\rd?|12|1.500|1073741824||c0ffee|--find 'cpu(mem=1G)' --sbatch time=1|sh -c 'echo a'` + "\n" +
-		"b|||error|1|||||||why|||||||abc+d1||\n" +
-		"c|||failed|4||||||3|||é?|||||abc||\n"
+	const want = "id|name|group|state|attempt|submitted|started|ended|wait_seconds|run_seconds|exit_code|reason|parameter.id|lr|job|cpu_seconds|max_memory|code|options|command|cost_dollars\n" +
+		`a|one||completed|1|2026-11-20T12:00:00Z|||||0||x\ty|a\\b\nc\rd?|12|1.500|1073741824|c0ffee|--find 'cpu(mem=1G)' --sbatch time=1|sh -c 'echo a'|` + "\n" +
+		"b|||error|1|||||||why||||||abc+d1|||\n" +
+		"c|||failed|4||||||3|||é?||||abc|||\n"
 	var out strings.Builder
 	if err := writeTable(&out, []string{"id", "lr"}, rows); err != nil || strings.ReplaceAll(out.String(), "\t", "|") != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, strings.ReplaceAll(out.String(), "\t", "|"), want)

@@ -148,7 +148,7 @@ var columns = []string{
 	"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds",
 	"exit_code", "reason",
 }
-var moreColumns = []string{"job", "cpu_seconds", "max_memory", "cost_dollars", "code", "options", "command"}
+var moreColumns = []string{"job", "cpu_seconds", "max_memory", "code", "options", "command", "cost_dollars"}
 
 // table writes a table for programs: a header, and a line for each task.
 func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) error {
@@ -221,7 +221,7 @@ func writeTable(out io.Writer, parameters []string, rows []record) error {
 		for _, p := range parameters {
 			cells = append(cells, r.Parameters[p])
 		}
-		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, cost, code(r.Source), options(r.Request), shell.Join(r.Command))
+		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, code(r.Source), options(r.Request), shell.Join(r.Command), cost)
 		if err := line(out, cells); err != nil {
 			return err
 		}
