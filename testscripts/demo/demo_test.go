@@ -1,10 +1,8 @@
-// Package demo runs what "make demo" runs: in a fresh home directory, with a Python
-// that has no pip, and on the real Slurm.
+// Package demo runs what "make demo" runs: in a fresh home directory, and on the real Slurm.
 package demo
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,12 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-stop", "ponos-start", "ponos-submit", "ponos-list", "ponos-cancel")
+	harness.Main(m, nil, "ponos", "ponos-run", "ponos-log", "ponos-retry", "ponos-list", "ponos-cancel")
 }
 
 // demo runs the demo and returns what it prints.
@@ -47,11 +44,11 @@ func demo(t *testing.T, env []string, args ...string) string {
 
 // steps are lines for each step of the demo, each of which it does when the one before is done.
 var steps = []string{
-	`Three tasks go through a queue in `, `\n== ponos-setup: check `, `(?m)^queue +ok `,
-	`\n== ponos-submit: three tasks`, `(?m)^\S+ +write +pending `, `\n== the agent: ponos-poll `, `\ntask write has ended\n`, `\ntask add has ended\n`,
-	`\n== the agent is stopped; ponos-list`, ` fail   failed .*exit code 3\n`, ` add    completed `, ` write  completed `,
-	`\n== log of write\n`, `wrote numbers.txt\n`, `\n== log of add\n`, `the total is 55\n`, `\n== log of fail\n`, `this task fails on purpose\n`,
-	`task failed: exit code 3\n`, `\n== all three ended as expected\n`,
+	`Everything is in `, `\n\$ ponos run --group squares ::: n=3 n=7 n=12 -- \./square \{n\}\n`, `: 3 tasks: 2 completed, 1 failed, in `,
+	`1 failed: exit code 3 \(n-12\): square: 12 has too many digits\n`, `hint: to run what failed again, .*: ponos-retry --group squares && ponos run --group squares\n`,
+	`\n\$ ponos-log n-12\n`, `\nsquare: 12 has too many digits\n`, `task failed: exit code 3\n`,
+	`\n\$ ponos-retry --group squares\n`, `\n\$ ponos run --group squares\n`, `: 3 tasks: 3 completed, in `,
+	`\nname\tgroup\tstate\tattempt\tn\n`, `n-12\tsquares\tcompleted\t2\t12\n`, `\n== All three have ended as expected\.\n`,
 }
 
 // inOrder fails unless a text has something for each pattern, behind that for the pattern before it.
@@ -66,36 +63,10 @@ func inOrder(t *testing.T, text string, patterns []string) {
 		}
 		rest = rest[at[1]-1:] // a newline may be the end of this one and the begin of the next
 	}
-	if strings.Count(text, "\ntask fail has ended\n") != 1 {
-		t.Errorf("it does not print once that task fail has ended:\n%s", text)
-	}
 }
 
-// TestDemo runs it as on Debian without python3-venv, where a virtual environment
-// can be had only without pip.
+// TestDemo runs it as on a machine that has only Go and make: without git and Python.
 func TestDemo(t *testing.T) {
-	harness.Programs(t, "python3")
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := t.TempDir()
-	script := fmt.Sprintf(`#!/bin/bash
-if [[ "$*" == "-I -m venv "* && "$*" != *--without-pip* ]]; then
-	echo "The virtual environment was not created successfully because ensurepip is not available."
-	exit 1
-fi
-exec %s "$@"
-`, python)
-	executable.Write(t, filepath.Join(bin, "python3"), script)
-	out := demo(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")})
-	if !strings.Contains(strings.Join(strings.Fields(out), " "), "local ok ready") {
-		t.Errorf("it did not run here:\n%s", out)
-	}
-}
-
-// TestDemoWithoutGitAndPython runs it as on a machine that has only Go and make.
-func TestDemoWithoutGitAndPython(t *testing.T) {
 	bin := t.TempDir()
 	programs, err := os.ReadDir("/usr/bin")
 	if err != nil {
@@ -109,15 +80,8 @@ func TestDemoWithoutGitAndPython(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tools, err := exec.LookPath("ponos-setup")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := demo(t, []string{"PATH=" + filepath.Dir(tools) + ":" + bin})
-	for _, want := range []string{"git warning program not found: tasks with a git repository cannot run", "python3 warning program not found: tasks with a virtual environment cannot run", "queue ok "} {
-		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
-			t.Errorf("it does not print %q:\n%s", want, out)
-		}
+	if out := demo(t, []string{"PATH=" + harness.Bin + ":" + bin}); !strings.Contains(out, " started as local job ") {
+		t.Errorf("it did not run here:\n%s", out)
 	}
 }
 
@@ -127,7 +91,7 @@ func TestDemoOnSlurm(t *testing.T) {
 		env = append(env, name+"="+os.Expand(value, os.Getenv))
 	}
 	out := demo(t, env, "--slurm")
-	if !strings.Contains(out, `"runner":"slurm"`) {
+	if !strings.Contains(out, " started as slurm job ") {
 		t.Errorf("it did not run on Slurm:\n%s", out)
 	}
 }
