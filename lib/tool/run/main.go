@@ -81,12 +81,12 @@ func flags() []cli.Flag {
 func start(c *cli.Context, signals <-chan os.Signal, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	ctx, begun := untilSignal(c.Context, signals)
 	c.Context = ctx
-	made, err := choose(c, stderr)
-	if err != nil {
-		return err
-	}
 	look := submit.ForGroup(c)
 	if err := complete(c, look); err != nil {
+		return err
+	}
+	made, err := choose(c, stderr)
+	if err != nil {
 		return err
 	}
 	if c.Bool("dry-run") {
