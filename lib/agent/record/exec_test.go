@@ -139,7 +139,7 @@ func TestExec(t *testing.T) {
 			command: []string{"sh", "-c", "trap '' TERM; " + count + "kill -TERM $PPID"}, runs: 1, want: Run{Begun: true, Cut: true, Closed: true},
 		},
 		"is asked to end, and fails": {
-			command: []string{"sh", "-c", count + "kill -TERM $PPID; exit 3"}, code: 3, runs: 1, want: Run{Begun: true, Cut: true, Closed: true, Code: 3},
+			command: []string{"sh", "-c", "trap '' TERM; " + count + "kill -TERM $PPID; exit 3"}, code: 3, runs: 1, want: Run{Begun: true, Cut: true, Closed: true, Code: 3},
 		},
 		"signals its job": {
 			command: []string{"sh", "-c", count + "for s in INT HUP QUIT USR1 USR2 ALRM; do kill -$s $PPID; done"}, runs: 1, want: Run{Begun: true, Ended: true, Closed: true},

@@ -241,7 +241,7 @@ func (v view) left(now time.Time) string {
 	if ended < enough || open == 0 || passed <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("about %s left", max(time.Second, (passed*time.Duration(open)/time.Duration(ended)).Truncate(time.Second)))
+	return fmt.Sprintf("about %s left", max(time.Second, time.Duration(float64(passed)*float64(open)/float64(ended)).Truncate(time.Second)))
 }
 
 // why is the reason of a task, and the last line that it has written.
