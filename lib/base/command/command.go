@@ -232,9 +232,12 @@ func notFound(name string, err error, open string) error {
 	return fault.Hint(&NotFoundError{name, err}, fmt.Sprintf("is %q installed and in PATH?", name))
 }
 
-// AllTools is set by the program that is all tools of the suite, which its first argument
-// names.
+// AllTools is set by the program that is all tools of the suite. It is the one that a link to it is named after, or a copy of it, or
+// else its first argument.
 var AllTools bool
+
+// allTools is the name of that program, if it is no copy that is one of them.
+const allTools = "ponos"
 
 // Sibling is how another tool of the suite is run: the program beside this one, or this one
 // if it is all tools, or else the one in PATH.
@@ -244,7 +247,7 @@ func Sibling(name string) ([]string, error) {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return []string{path}, nil
 		}
-		if AllTools {
+		if AllTools && filepath.Base(self) == allTools {
 			return []string{self, name}, nil
 		}
 	}
@@ -258,7 +261,7 @@ func Self(tool string) ([]string, error) {
 	if _, missing := os.Stat(self); errors.Is(missing, fs.ErrNotExist) { // removed since, as by an upgrade
 		self = fmt.Sprintf("/proc/%d/exe", os.Getpid())
 	}
-	if AllTools {
+	if AllTools && filepath.Base(self) != tool {
 		return []string{self, tool}, err
 	}
 	return []string{self}, err

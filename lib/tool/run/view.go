@@ -79,9 +79,7 @@ func (s *screen) show(tasks []spool.Summary, notes *notes) {
 	fresh, note := notes.take()
 	now := clock.Now()
 	if !s.inPlace {
-		for _, text := range fresh {
-			fmt.Fprintf(s.r.stderr, "%s: %s\n", name, text)
-		}
+		s.print(fresh)
 		s.lines(tasks, now)
 		return
 	}
@@ -103,6 +101,18 @@ func (s *screen) show(tasks []spool.Summary, notes *notes) {
 	}
 	fmt.Fprint(s.r.stderr, s.up()+text)
 	s.height = strings.Count(text, "\n")
+}
+
+// flush prints what the agent has said, and was not shown yet.
+func (s *screen) flush(notes *notes) {
+	fresh, _ := notes.take()
+	s.print(fresh)
+}
+
+func (s *screen) print(lines []string) {
+	for _, text := range lines {
+		fmt.Fprintf(s.r.stderr, "%s: %s\n", name, text)
+	}
 }
 
 // lines prints a line when there is something new to count, where there is no terminal.
