@@ -45,13 +45,13 @@ func (j *Job) spread(a *sbatch.Amount, options sbatch.Options) {
 	j.Tasks, j.CPUsPerTask = min(node.Tasks, node.CPUs), a.PerTask
 	if tasks := max(1, j.Tasks); node.CPUs > tasks*max(1, j.CPUsPerTask) {
 		j.CPUsPerTask = (node.CPUs-1)/tasks + 1
-	} else if options.Has("cpus-per-gpu") {
+	} else if options.Has(sbatch.CPUsPerGPU) {
 		j.CPUsPerTask = max(1, j.CPUsPerTask)
 	}
 	j.MemMB, _ = sbatch.Megabytes(options.Value("mem"))
 	j.AllMemory = a.AllMemory
-	j.MemPerCPU, _ = sbatch.Megabytes(options.Value("mem-per-cpu"))
-	j.MemPerGPU, _ = sbatch.Megabytes(options.Value("mem-per-gpu"))
+	j.MemPerCPU, _ = sbatch.Megabytes(options.Value(sbatch.MemPerCPU))
+	j.MemPerGPU, _ = sbatch.Megabytes(options.Value(sbatch.MemPerGPU))
 	j.GPUs, j.GPUTypes = node.GPUs, node.Kinds
 	delete(j.GPUTypes, "")
 	j.GRES = node.Others

@@ -42,9 +42,9 @@ func (a *Answer) Forms(given sbatch.Options) []sbatch.Options {
 		all.Set(name, value)
 		forms = append(forms, form)
 	}
-	add("gpus-per-node", a.typed)
-	if !a.Options.Has("ntasks-per-node") && !given.Has("ntasks") {
-		add("ntasks-per-node", "1")
+	add(sbatch.GPUsPerNode, a.typed)
+	if !a.Options.Has(sbatch.TasksPerNode) && !given.Has("ntasks") {
+		add(sbatch.TasksPerNode, "1")
 	}
 	if !a.Options.Has("account") {
 		add("account", a.account)
@@ -98,8 +98,8 @@ func (l *Launcher) common(o *sbatch.Options, a *request.Alternative, cores int, 
 	if l.Entry.UseMemory || l.Entry.Kind == file.Local {
 		o.SetMemory("mem", a.Memory)
 	}
-	o.SetInt("cpus-per-task", cores)
-	o.SetInt("ntasks-per-node", a.Tasks)
+	o.SetInt(sbatch.CPUsPerTask, cores)
+	o.SetInt(sbatch.TasksPerNode, a.Tasks)
 	o.SetMemory("tmp", a.Disk)
 	o.Set("gres", amounts(a.GRES))
 	o.Set("licenses", amounts(a.Licenses))
@@ -109,7 +109,7 @@ func (l *Launcher) common(o *sbatch.Options, a *request.Alternative, cores int, 
 	if !at.IsZero() {
 		o.Set("deadline", at.Format("2006-01-02T15:04:05"))
 	}
-	o.SetInt("gpus-per-node", a.GPUCount())
+	o.SetInt(sbatch.GPUsPerNode, a.GPUCount())
 }
 
 // deadline returns the earliest deadline of the request, or the zero time if it has none.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // way is a combination of sbatch options that selects the matching nodes within a partition:
@@ -459,7 +460,7 @@ func (b *builder) answer() *Answer {
 		o.Set("nodelist", strings.Join(names[:max(1, b.a.Nodes)], ","))
 	}
 	if len(b.types) > 0 {
-		o.Set("gpus-per-node", typed(b.types))
+		o.Set(sbatch.GPUsPerNode, typed(b.types))
 	} else if types, ok := b.typesOf(b.first.group); ok {
 		answer.typed = typed(types)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/advise/probe"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // Surveyed is a number of nodes of a Slurm launcher that have the same GPUs, and how that is known.
@@ -150,7 +151,7 @@ func (l *Launcher) probe(a *request.Alternative, s *Surveyed, matching []*candid
 		o.Set("partition", g.partition.name)
 		for _, x := range s.GPUs {
 			if x.Type != "" && (x.Unknown != "" || x.Old) {
-				o.Set("gpus-per-node", x.Type+":1")
+				o.Set(sbatch.GPUsPerNode, x.Type+":1")
 				break
 			}
 		}

@@ -26,7 +26,7 @@ func (n *Planner) Advise(ctx context.Context, a *Asker, g *usage.Group, l *usage
 	last := &g.Runs[len(g.Runs)-1]
 	given := sbatch.Options{
 		{Name: "partition", Value: last.Partition}, {Name: "account", Value: last.Account}, {Name: "qos", Value: last.QOS},
-		{Name: "nodes", Value: strconv.FormatInt(last.Nodes, 10)}, {Name: "job-name", Value: last.Name},
+		{Name: "nodes", Value: strconv.FormatInt(last.Nodes, 10)}, {Name: sbatch.JobName, Value: last.Name},
 	}
 	if last.Limit > 0 {
 		given.Set("time", slurm.FormatDuration(last.Limit))
@@ -52,7 +52,7 @@ func (n *Planner) Advise(ctx context.Context, a *Asker, g *usage.Group, l *usage
 	if n.MemoryCounts() && options.Has("mem") {
 		less.Need.MemMB = float64(l.MemMB)
 	}
-	if options.Has("cpus-per-task") {
+	if options.Has(sbatch.CPUsPerTask) {
 		less.Need.CPUs = float64(l.CPUs)
 	}
 	out := Advice{}

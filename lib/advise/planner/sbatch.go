@@ -90,7 +90,7 @@ func (n *Planner) JobFor(
 		qos = charges.QOSOf(account, p.Name)
 	}
 	job := forecast.Job{
-		Label: "this job", Name: options.Value("job-name"), User: user, Account: account, QOS: qos,
+		Label: "this job", Name: options.Value(sbatch.JobName), User: user, Account: account, QOS: qos,
 		Partition: p.Name, Submit: n.Now.Unix(), Accrue: n.Now.Unix(), Nodes: int(max(1, asked.Nodes)),
 		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
 		Features: options.Value("constraint"), Licenses: asked.Licenses, Tasks: 1,
@@ -173,15 +173,14 @@ func (n *Planner) gives(node *slurm.Node, p *slurm.Partition, need admission.Nee
 // or its options fix what each node has.
 func (n *Planner) uneven(p *slurm.Partition, model *admission.Cluster, options sbatch.Options, asked admission.Job) admission.Job {
 	a, err := options.Amount()
-	units := max(a.Tasks, a.GPUs)
-	if err != nil || a.PerNode > 0 || a.Exclusive || units <= a.Nodes || !options.Has("ntasks") && !options.Has("gpus") {
+	if err != nil || !a.Uneven {
 		return asked
 	}
-	perNode := options.Has("gres") || options.Has("gpus-per-node")
+	units := max(a.Tasks, a.GPUs)
 	share := func(k int64) admission.Job { // k of the units on each node
 		j := asked
 		j.Tasks = max(1, (a.Tasks*k+units-1)/units)
-		if !perNode {
+		if a.NodeGPUs == 0 {
 			j.GPUs = (a.GPUs*k + units - 1) / units
 		}
 		return j

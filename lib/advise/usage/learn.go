@@ -135,7 +135,7 @@ func (l *Learned) Options(s *Sum) sbatch.Options {
 		options = append(options, sbatch.Option{Name: "mem", Value: slurm.FormatMemory(l.MemMB << 20)})
 	}
 	if l.CPUs > 0 {
-		options = append(options, sbatch.Option{Name: "cpus-per-task", Value: strconv.FormatInt(l.CPUs, 10)})
+		options = append(options, sbatch.Option{Name: sbatch.CPUsPerTask, Value: strconv.FormatInt(l.CPUs, 10)})
 	}
 	return options
 }

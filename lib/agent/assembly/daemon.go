@@ -79,8 +79,8 @@ func (p *System) SubmitDaemon(ctx context.Context, every time.Duration) (string,
 		return "", err
 	}
 	own := sbatch.Options{
-		{Name: "job-name", Value: "ponos-agent"},
-		{Name: "open-mode", Value: "append"},
+		{Name: sbatch.JobName, Value: "ponos-agent"},
+		{Name: sbatch.OpenMode, Value: "append"},
 		{Name: "requeue"},
 		{Name: "output", Value: p.DaemonLog()},
 		// Long enough to end a turn; Slurm checks every 30 seconds.
@@ -88,7 +88,7 @@ func (p *System) SubmitDaemon(ctx context.Context, every time.Duration) (string,
 	}
 	batch := slurm.Batch{Script: script, Env: slurmrunner.Environ(os.Environ())}
 	all := own.With(options...).With(daemon...)
-	if all.Has("no-requeue") {
+	if all.Has(sbatch.NoRequeue) {
 		return "", fault.Errorf(fault.Usage, "slurm.daemon: the agent's job must be requeued: requeue cannot be false")
 	}
 	batch.Options = append(all.Args(), "--comment="+p.daemonComment())

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // SSH returns the arguments of ssh that run a command on a host.
@@ -32,13 +33,17 @@ func Srun(options []string, host string, cpus, group int, external bool, command
 	} else {
 		args = append(args, "--overlap", "--cpu-bind=none", "--mem=0")
 		if cpus > 0 {
-			args = append(args, "--cpus-per-task="+strconv.Itoa(cpus))
+			args = append(args, cpusOf(cpus))
 		}
 	}
 	if group >= 0 {
 		args = append(args, "--het-group="+strconv.Itoa(group))
 	}
 	return append(append(args, options...), "/bin/sh", "-c", command)
+}
+
+func cpusOf(task int) string {
+	return sbatch.Option{Name: sbatch.CPUsPerTask, Value: strconv.Itoa(task)}.Arg()
 }
 
 // SrunAt returns the arguments of srun that run a command at some nodes of the job, once at
@@ -95,7 +100,7 @@ func RemoteEnv(env []string) []string {
 func ToJob(options []string, job, host, command string) []string {
 	args := []string{
 		"--jobid=" + job, "--unbuffered", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host,
-		"--cpus-per-task=1", "--cpu-bind=none", "--mem=0",
+		cpusOf(1), "--cpu-bind=none", "--mem=0",
 		"--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--job-name=jobpool",
 	}
 	return append(append(args, options...), "/bin/sh", "-c", command)

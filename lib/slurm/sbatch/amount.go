@@ -24,6 +24,9 @@ type Amount struct {
 	AllMemory bool  // of each node
 	Exclusive bool  // whole nodes: all CPUs and GPUs of each
 	GPUs      int64 // of the job
+	NodeGPUs  int64 // of each node, where the options say that; 0: Slurm spreads those of the job
+	// Uneven: Slurm may give one node more of the tasks, and of the GPUs that it spreads, than another.
+	Uneven bool
 	// Since is the version from which Slurm derives tasks and GPUs from each other in this way: older ones give the job fewer.
 	// 0: all do.
 	Since Version
@@ -69,12 +72,12 @@ const derives Version = 2205
 // Amount returns what options request. The error says which value cannot be read.
 func (o Options) Amount() (Amount, error) {
 	r := reader{options: o}
-	a := Amount{PerTask: r.count("cpus-per-task"), PerNode: r.count("ntasks-per-node"), Exclusive: o.Has("exclusive")}
+	a := Amount{PerTask: r.count(CPUsPerTask), PerNode: r.count(TasksPerNode), Exclusive: o.Has("exclusive")}
 	if how := o.Value("exclusive"); how != "" && !strings.EqualFold(how, "exclusive") && !strings.EqualFold(how, "allocation") {
 		a.Exclusive = false
 	}
 	r.nodes(&a)
-	perJob, perNode, perTask := r.devices("gpus"), r.devices("gpus-per-node", "gres"), r.devices("gpus-per-task", "tres-per-task")
+	perJob, perNode, perTask := r.devices("gpus"), r.devices(GPUsPerNode, "gres"), r.devices("gpus-per-task", "tres-per-task")
 	if cpus := perTask["cpu"][""]; cpus > 0 && a.PerTask == 0 {
 		a.PerTask = cpus
 	}
@@ -96,15 +99,17 @@ func (o Options) Amount() (Amount, error) {
 	}
 	add(perJob[gpu], 1)
 	add(perNode[gpu], a.Nodes)
+	a.NodeGPUs = total(perNode[gpu])
 	add(perTask[gpu], a.Tasks)
 	add(r.devices("gpus-per-socket")[gpu], a.Nodes*max(1, r.count("sockets-per-node")))
 	if per := r.perGPU(); per > 0 && len(a.Kinds) == 0 && (fixed || o.Has("ntasks")) {
 		a.Kinds[""], a.Since = a.Tasks/per, derives
 	}
 	a.GPUs = total(a.Kinds)
+	a.Uneven = a.PerNode == 0 && !a.Exclusive && max(a.Tasks, a.GPUs) > a.Nodes && (o.Has("ntasks") || o.Has("gpus"))
 	r.cpus(&a)
 	says := []string{
-		"cpus-per-task", "cpus-per-gpu", "mincpus", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-tres", "cores-per-socket",
+		CPUsPerTask, CPUsPerGPU, "mincpus", "ntasks", TasksPerNode, "ntasks-per-gpu", "ntasks-per-tres", "cores-per-socket",
 		"extra-node-info", "overcommit",
 	}
 	a.Default = a.PerTask == 0 && !slices.ContainsFunc(says, o.Has)
@@ -266,12 +271,12 @@ func (r *reader) cpus(a *Amount) {
 	if r.options.Has("overcommit") {
 		a.CPUs = max(a.Nodes, perTask)
 	}
-	a.CPUs = max(a.CPUs, a.Nodes*r.count("mincpus"), a.Nodes, a.GPUs*r.count("cpus-per-gpu"))
+	a.CPUs = max(a.CPUs, a.Nodes*r.count("mincpus"), a.Nodes, a.GPUs*r.count(CPUsPerGPU))
 }
 
 // memory sets the memory of a job.
 func (r *reader) memory(a *Amount) {
-	for i, name := range []string{"mem", "mem-per-cpu", "mem-per-gpu"} {
+	for i, name := range []string{"mem", MemPerCPU, MemPerGPU} {
 		times := []int64{a.Nodes, a.CPUs, a.GPUs}[i]
 		text, given := r.options.Get(name)
 		if !given {
@@ -282,7 +287,7 @@ func (r *reader) memory(a *Amount) {
 		case !ok:
 			r.fail(name, text)
 		case mb == 0:
-			a.AllMemory = name != "mem-per-gpu"
+			a.AllMemory = name != MemPerGPU
 		case times > 0 && mb > math.MaxInt64/times:
 			r.fail(name, text)
 		default:
@@ -398,7 +403,7 @@ func (o Options) WithoutPlace() Options {
 	for _, e := range o {
 		rest, left := e.withoutGPUs()
 		switch e.Name {
-		case "partition", "constraint", "prefer", "nodelist", "reservation", "mem", "mem-per-cpu", "mem-per-gpu":
+		case "partition", "constraint", "prefer", "nodelist", "reservation", "mem", MemPerCPU, MemPerGPU:
 		default:
 			if left {
 				kept = append(kept, rest)

@@ -100,6 +100,11 @@ func (o Options) Has(name string) bool {
 	return ok
 }
 
+// Says reports whether an option is given, or one that says the same in another way.
+func (o Options) Says(name string) bool {
+	return slices.ContainsFunc(o, func(e Option) bool { return !e.Off && (e.Name == name || e.other(Option{Name: name}) != nil) })
+}
+
 // With returns the options with those of a later source, such as a task after a configuration. They replace what is said of the same
 // thing: by the same option, by one that excludes it, and for GPUs by another way to request them. It leaves o unchanged.
 func (o Options) With(later ...Option) Options {

@@ -60,6 +60,21 @@ type Definition struct {
 	Until     Version  // the last one that knows it
 }
 
+// Names that are no words of their own, for packages that set an option or ask for it.
+const (
+	CPUsPerGPU   = "cpus-per-gpu"
+	CPUsPerTask  = "cpus-per-task"
+	GPUsPerNode  = "gpus-per-node"
+	JobName      = "job-name"
+	MailType     = "mail-type"
+	MailUser     = "mail-user"
+	MemPerCPU    = "mem-per-cpu"
+	MemPerGPU    = "mem-per-gpu"
+	NoRequeue    = "no-requeue"
+	OpenMode     = "open-mode"
+	TasksPerNode = "ntasks-per-node"
+)
+
 // table has all options of sbatch from 20.11 to 26.05. Its order is that in which options are
 // printed: what people look for first, and then the others.
 var table = []Definition{
@@ -83,12 +98,12 @@ var table = []Definition{
 		Attribute: "memory-per-node", Variable: "SBATCH_MEM_PER_NODE", Update: "MinMemoryNode",
 	},
 	{Name: "exclude", Short: 'x', Form: Text, Use: class, Allocates: true, Attribute: "excluded-nodes", Update: "ExcNodeList"},
-	{Name: "mem-per-gpu", Form: Size, Use: pack, Allocates: true, Attribute: "memory-per-gpu", Variable: "SBATCH_MEM_PER_GPU"},
-	{Name: "cpus-per-task", Short: 'c', Form: Count, Use: pack, Typed: "N", Allocates: true},
-	{Name: "ntasks-per-node", Form: Count, Use: job, Allocates: true, Alias: "tasks-per-node"},
+	{Name: MemPerGPU, Form: Size, Use: pack, Allocates: true, Attribute: "memory-per-gpu", Variable: "SBATCH_MEM_PER_GPU"},
+	{Name: CPUsPerTask, Short: 'c', Form: Count, Use: pack, Typed: "N", Allocates: true},
+	{Name: TasksPerNode, Form: Count, Use: job, Allocates: true, Alias: "tasks-per-node"},
 	{Name: "nodelist", Short: 'w', Form: Text, Use: class, Allocates: true, Attribute: "required-nodes", Update: "ReqNodeList"},
 	{Name: "gpus", Short: 'G', Form: GPUs, Use: pack, Typed: "GPUS", Allocates: true, Variable: "SBATCH_GPUS"},
-	{Name: "gpus-per-node", Form: GPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS_PER_NODE"},
+	{Name: GPUsPerNode, Form: GPUs, Use: pack, Allocates: true, Variable: "SBATCH_GPUS_PER_NODE"},
 	{Name: "gres", Form: GRES, Use: pack, Typed: "GRES", Allocates: true, Attribute: "gres-per-node", Variable: "SBATCH_GRES"},
 	{Name: "tmp", Form: Size, Use: job, Allocates: true, Update: "MinTmpDiskNode"},
 	{Name: "licenses", Short: 'L', Form: Text, Use: job, Update: "Licenses"},
@@ -121,7 +136,7 @@ var table = []Definition{
 	},
 	{Name: "cores-per-socket", Form: Count, Use: job, Allocates: true},
 	{Name: "cpu-freq", Form: Text, Use: job, Attribute: "cpu-frequency", Variable: "SBATCH_CPU_FREQ_REQ"},
-	{Name: "cpus-per-gpu", Form: Count, Use: pack, Allocates: true, Variable: "SBATCH_CPUS_PER_GPU"},
+	{Name: CPUsPerGPU, Form: Count, Use: pack, Allocates: true, Variable: "SBATCH_CPUS_PER_GPU"},
 	{Name: "delay-boot", Form: Text, Use: job, Variable: "SBATCH_DELAY_BOOT", Update: "DelayBoot"},
 	{Name: "dependency", Short: 'd', Form: Text, Use: job, Attribute: "dependencies", Update: "Dependency"},
 	{Name: "distribution", Short: 'm', Form: Text, Use: job, Variable: "SBATCH_DISTRIBUTION"},
@@ -143,14 +158,14 @@ var table = []Definition{
 	{Name: "hold", Short: 'H', Form: Flag, Use: site},
 	{Name: "ignore-pbs", Form: Flag, Use: site, Variable: "SBATCH_IGNORE_PBS"},
 	{Name: "input", Short: 'i', Form: Text, Use: agent | ByPool, Attribute: "standard-in"},
-	{Name: "job-name", Short: 'J', Form: Text, Use: agent, Attribute: "name", Variable: "SBATCH_JOB_NAME", Update: "JobName"},
+	{Name: JobName, Short: 'J', Form: Text, Use: agent, Attribute: "name", Variable: "SBATCH_JOB_NAME", Update: "JobName"},
 	{Name: "kill-on-invalid-dep", Form: Word, Use: site, Words: []string{"yes", "no"}},
-	{Name: "mail-type", Form: Text, Use: job, Attribute: "mail-types", Update: "MailType"},
-	{Name: "mail-user", Form: Text, Use: job, Update: "MailUser"},
+	{Name: MailType, Form: Text, Use: job, Attribute: "mail-types", Update: "MailType"},
+	{Name: MailUser, Form: Text, Use: job, Update: "MailUser"},
 	{Name: "mcs-label", Form: Text, Use: job},
 	{Name: "mem-bind", Form: Text, Use: job, Variable: "SBATCH_MEM_BIND"},
 	{
-		Name: "mem-per-cpu", Form: Size, Use: pack, Allocates: true,
+		Name: MemPerCPU, Form: Size, Use: pack, Allocates: true,
 		Attribute: "memory-per-cpu", Variable: "SBATCH_MEM_PER_CPU", Update: "MinMemoryCPU",
 	},
 	{Name: "mem-update", Form: Text, Use: site, Since: 2605},
@@ -158,7 +173,7 @@ var table = []Definition{
 	{Name: "network", Form: Text, Use: job, Variable: "SBATCH_NETWORK"},
 	{Name: "nice", Form: Whole, Optional: true, Use: class, Update: "Nice"},
 	{Name: "no-kill", Short: 'k', Form: Word, Optional: true, Use: site, Words: []string{"set", "off"}, Variable: "SBATCH_NO_KILL"},
-	{Name: "no-requeue", Form: Flag, Use: class, Variable: "SBATCH_NO_REQUEUE"},
+	{Name: NoRequeue, Form: Flag, Use: class, Variable: "SBATCH_NO_REQUEUE"},
 	{Name: "nvmps", Form: Text, Optional: true, Use: job}, // of a plugin
 	{Name: "nodefile", Short: 'F', Form: Text, Use: site, Allocates: true},
 	{Name: "ntasks", Short: 'n', Form: Count, Use: pack, Typed: "N", Allocates: true, Update: "NumTasks"},
@@ -167,7 +182,7 @@ var table = []Definition{
 	{Name: "ntasks-per-socket", Form: Count, Use: job, Allocates: true},
 	{Name: "ntasks-per-tres", Form: Count, Use: site, Allocates: true},
 	{Name: "oom-kill-step", Form: Word, Optional: true, Use: site, Words: []string{"0", "1"}, Since: 2411},
-	{Name: "open-mode", Form: Text, Use: agent, Attribute: "log-files-open-mode", Variable: "SBATCH_OPEN_MODE"},
+	{Name: OpenMode, Form: Text, Use: agent, Attribute: "log-files-open-mode", Variable: "SBATCH_OPEN_MODE"},
 	{Name: "output", Short: 'o', Form: Text, Use: agent, Attribute: "standard-output"},
 	{Name: "overcommit", Short: 'O', Form: Flag, Use: job, Allocates: true, Variable: "SBATCH_OVERCOMMIT"},
 	{Name: "oversubscribe", Short: 's', Form: Flag, Use: job, Allocates: true, Attribute: "shared"},
@@ -221,13 +236,13 @@ type pair struct {
 }
 
 var pairs = []pair{
-	{"mem", "mem-per-cpu", 2011}, {"mem", "mem-per-gpu", 2011}, {"mem-per-cpu", "mem-per-gpu", 2011},
-	{"core-spec", "thread-spec", 2108}, {"cpus-per-task", "cpus-per-gpu", 2205}, {"exclusive", "oversubscribe", 2302},
-	{"requeue", "no-requeue", 0}, {"bb", "bbf", 2011},
-	{"ntasks-per-gpu", "ntasks-per-node", 2011}, {"ntasks-per-gpu", "gpus-per-task", 2011}, {"ntasks-per-gpu", "gpus-per-socket", 2011},
+	{"mem", MemPerCPU, 2011}, {"mem", MemPerGPU, 2011}, {MemPerCPU, MemPerGPU, 2011},
+	{"core-spec", "thread-spec", 2108}, {CPUsPerTask, CPUsPerGPU, 2205}, {"exclusive", "oversubscribe", 2302},
+	{"requeue", NoRequeue, 0}, {"bb", "bbf", 2011},
+	{"ntasks-per-gpu", TasksPerNode, 2011}, {"ntasks-per-gpu", "gpus-per-task", 2011}, {"ntasks-per-gpu", "gpus-per-socket", 2011},
 	{"ntasks-per-gpu", "tres-per-task", 2302}, {"ntasks-per-tres", "tres-per-task", 2302},
-	{"ntasks-per-tres", "ntasks-per-node", 2011}, {"ntasks-per-tres", "gpus-per-task", 2011}, {"ntasks-per-tres", "gpus-per-socket", 2011},
-	{"gpus-per-node", "gres", 2605}, // for gres of GPUs
+	{"ntasks-per-tres", TasksPerNode, 2011}, {"ntasks-per-tres", "gpus-per-task", 2011}, {"ntasks-per-tres", "gpus-per-socket", 2011},
+	{GPUsPerNode, "gres", 2605}, // for gres of GPUs
 }
 
 // byName has the table by long name and alias, shorts by letter, attributes by PySlurm's name.

@@ -67,7 +67,7 @@ func Meant(word string) string { return words[strings.ToLower(word)] }
 
 // words are what people call a resource.
 var words = map[string]string{
-	"memory": "mem", "ram": "mem", "cpus": "cpus-per-task", "cpu": "cpus-per-task", "cores": "cpus-per-task", "gpu": "gpus",
+	"memory": "mem", "ram": "mem", "cpus": CPUsPerTask, "cpu": CPUsPerTask, "cores": CPUsPerTask, "gpu": "gpus",
 	"tasks": "ntasks", "walltime": "time", "timelimit": "time", "queue": "partition", "features": "constraint",
 }
 
@@ -120,7 +120,7 @@ func settle(name string, value *string) (Option, error) {
 	switch {
 	case isTruth && (d.Form == Flag || d.Optional):
 		if o.Value, o.Off = "", !yes; o.Name == "requeue" && !yes {
-			o = Option{Name: "no-requeue"}
+			o = Option{Name: NoRequeue}
 		}
 	case isTruth && slices.Contains(d.Words, no):
 		if o.Value = no; yes {

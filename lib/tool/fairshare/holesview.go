@@ -231,13 +231,13 @@ func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
 		if count == 1 {
 			add("gpus", gpus)
 		} else {
-			add("gpus-per-node", gpus)
+			add(sbatch.GPUsPerNode, gpus)
 		}
 	}
 	if count > 1 {
-		add("ntasks-per-node", "1")
+		add(sbatch.TasksPerNode, "1")
 	}
-	add("cpus-per-task", integer(o.Free.CPUs))
+	add(sbatch.CPUsPerTask, integer(o.Free.CPUs))
 	if v.plan.MemoryCounts() {
 		add("mem", integer(o.Free.MemMB)+"M")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // usedView is what jobs used of what they requested, and what to request next time.
@@ -265,7 +266,7 @@ func (v *usedView) advice(p *page, g *usedGroup) {
 	if g.Options.Has("mem") {
 		words = append(words, fmt.Sprintf("%s instead of %s", memory(float64(l.MemMB)), memory(g.sum.MemMB)))
 	}
-	if g.Options.Has("cpus-per-task") {
+	if g.Options.Has(sbatch.CPUsPerTask) {
 		words = append(words, fmt.Sprintf("%s instead of %.0f", plural(int(l.CPUs), "CPU", "CPUs"), g.Runs[len(g.Runs)-1].CPUs))
 	}
 	basis := fmt.Sprintf("enough for %s of such runs, by %s", percentText(1-v.risk), plural(max(l.Runs, l.Peaks), "run", "runs"))

@@ -12,13 +12,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // submit gives the command to sbatch and prints the job's id.
 func (s *session) submit(c *cli.Context, answer *launcher.Answer, host string) error {
 	options := &answer.Options
-	if !options.Has("job-name") {
-		options.Set("job-name", jobName(s.command[0]))
+	if !options.Has(sbatch.JobName) {
+		options.Set(sbatch.JobName, jobName(s.command[0]))
 	}
 	argv := append([]string{program(answer, "sbatch"), "--parsable"}, options.Args()...)
 	script := "#!/bin/sh\nexec"

@@ -88,7 +88,7 @@ func (f found) section() string {
 	var base, cpu, gpu, daemon sbatch.Options
 	base.Set("account", cmp.Or(f.account, "research"))
 	cpu.Set("partition", f.cpu)
-	cpu.SetInt("cpus-per-task", 1)
+	cpu.SetInt(sbatch.CPUsPerTask, 1)
 	cpu.SetTime("time", f.cpuTime)
 	gpu.Set("partition", cmp.Or(f.gpu, "gpu"))
 	gpu.Set("gres", "gpu:1")

@@ -29,7 +29,7 @@ type job struct {
 }
 
 // ignorable are options of sbatch that change nothing of what a task does.
-var ignorable = []string{"autocomplete", "comment", "get-user-env", "ignore-pbs", "open-mode", "parsable", "propagate", "quiet", "verbose"}
+var ignorable = []string{"autocomplete", "comment", "get-user-env", "ignore-pbs", sbatch.OpenMode, "parsable", "propagate", "quiet", "verbose"}
 
 // index is the variable that tells the elements of an array from each other.
 const index = "SLURM_ARRAY_TASK_ID"
@@ -113,7 +113,7 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 		case given(c, o.Name):
 		case o.Name == "array":
 			j.array, limit, err = elements(o.Value)
-		case o.Name == "job-name":
+		case o.Name == sbatch.JobName:
 			err = set("name", o.Value)
 		case o.Name == "output" || o.Name == "error":
 			j.logged = append(j.logged, "--"+o.Name)
@@ -129,7 +129,7 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 			var more []string
 			more, err = exported(o.Value)
 			variables = append(variables, more...)
-		case o.Name == "mail-type" || o.Name == "mail-user":
+		case o.Name == sbatch.MailType || o.Name == sbatch.MailUser:
 			mail, err = append(mail, o), o.Check()
 		case d != nil && d.Use&sbatch.ByTask != 0:
 			if o, err = sbatch.Parse(o.Arg()); err == nil {
@@ -175,7 +175,7 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 func mailLine(options sbatch.Options) string {
 	atEnd, to := false, `"$(id -un)"`
 	for _, o := range options {
-		if o.Name == "mail-user" {
+		if o.Name == sbatch.MailUser {
 			to = shell.Quote(o.Value)
 			continue
 		}

@@ -77,9 +77,9 @@ func NotSbatch(args []string, err error) error {
 
 // here are options of sbatch for which a task has its own words.
 var here = map[string]string{
-	"array":    "for many tasks, give --each FILE, or ::: lists before the command, and for its limit --at-most N",
-	"job-name": "give --name NAME",
-	"output":   "the output is kept in the task's log: see ponos-log", "error": "the output is kept in the task's log: see ponos-log",
+	"array":        "for many tasks, give --each FILE, or ::: lists before the command, and for its limit --at-most N",
+	sbatch.JobName: "give --name NAME",
+	"output":       "the output is kept in the task's log: see ponos-log", "error": "the output is kept in the task's log: see ponos-log",
 	"dependency": "to start after a task, give --after TASK", "chdir": "for the directory with the code, give --directory DIR",
 	"wrap": "give the command itself, after --: sh -c '...' for a line of a shell", "export": "for variables, give --env-file FILE",
 }

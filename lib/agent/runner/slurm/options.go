@@ -183,7 +183,7 @@ func (e *findError) Unwrap() error { return e.err }
 // requeueOnSpot adds --requeue where jobs of a partition can be preempted, unless the configuration
 // has an option for it.
 func (o *options) requeueOnSpot(ctx context.Context, all *sbatch.Options) error {
-	if all.Has("requeue") || all.Has("no-requeue") {
+	if all.Says("requeue") {
 		return nil
 	}
 	list, err := o.readPartitions(ctx)
