@@ -214,7 +214,7 @@ func Find(flag string) (string, error) {
 	}
 	return "", fault.Hint(
 		fault.Errorf(fault.Usage, "no configuration: PONOS_CONFIG is not set, and there is no %s", strings.Join(candidates, " and no ")),
-		`create one with "ponos-setup --init DIR", or name one with --config FILE`)
+		`create one with "ponos-setup --init DIR", or by the first "ponos run", or name one with --config FILE`)
 }
 
 // Expand replaces a leading ~ and environment variables in a path.

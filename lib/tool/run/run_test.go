@@ -67,6 +67,23 @@ q leaves the run, which goes on; ^C ^C cancels it`
 	}
 }
 
+// A run that waits says why, and once.
+func TestWaits(t *testing.T) {
+	var out strings.Builder
+	s := screen{r: &running{single: "a", stderr: &out}}
+	waits := func(reason string) []spool.Summary { return made(2, task.Pending, reason) }
+	for i, tasks := range [][]spool.Summary{
+		waits("Priority"), waits("Priority"), // printed after this
+		waits("Priority"), waits("Resources"), made(2, task.Running, "Resources"), waits("Resources"), waits(""), waits("BeginTime"), waits("BeginTime"),
+	} {
+		s.show(tasks, &notes{}, noon.Add(time.Duration(i)*showAnyway))
+	}
+	const want = "ponos-run: waits: Priority\nponos-run: waits: Resources\nponos-run: waits: BeginTime\n"
+	if got := out.String(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
 func TestFailures(t *testing.T) {
 	bad := append(made(2, task.Failed, "exit code 3"), made(1, task.Error, "time limit")...)
 	got := strings.Join(failures(bad, func(t spool.Summary) string {

@@ -13,7 +13,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
-	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -29,8 +28,10 @@ type screen struct {
 	height  int // lines of the view on the terminal
 	said    string
 	drawn   time.Time
-	text    string // drawn last
-	counted string // printed last
+	text    string    // drawn last
+	counted string    // printed last
+	waited  string    // the reason for which nothing runs, printed last
+	idle    time.Time // since when nothing has run; after a line, since that
 }
 
 func openScreen(r *running, stdin io.Reader) *screen {
@@ -76,9 +77,8 @@ func (s *screen) say(text string) {
 }
 
 // show shows the state of the tasks.
-func (s *screen) show(tasks []spool.Summary, notes *notes) {
+func (s *screen) show(tasks []spool.Summary, notes *notes, now time.Time) {
 	fresh, note := notes.take()
-	now := clock.Now()
 	if !s.inPlace {
 		s.print(fresh)
 		s.lines(tasks, now)
@@ -119,8 +119,35 @@ func (s *screen) print(lines []string) {
 	}
 }
 
+// waits prints why nothing runs, where that lasts, and again when it changes.
+func (s *screen) waits(tasks []spool.Summary, now time.Time) {
+	why := waitsFor(tasks)
+	switch {
+	case why == "" || s.idle.IsZero() || now.Before(s.idle):
+		s.idle = now
+	case why != s.waited && now.Sub(s.idle) >= showAnyway:
+		s.waited, s.idle = why, now
+		s.print([]string{"waits: " + why})
+	}
+}
+
+// waitsFor is what tasks wait for of which none runs; "": some do, or nothing is known of them.
+func waitsFor(tasks []spool.Summary) (why string) {
+	for _, t := range tasks {
+		switch {
+		case t.State.Final():
+		case !t.Started.IsZero():
+			return ""
+		case why == "":
+			why = task.Clean(t.Reason)
+		}
+	}
+	return why
+}
+
 // lines prints a line when there is something new to count, where there is no terminal.
 func (s *screen) lines(tasks []spool.Summary, now time.Time) {
+	s.waits(tasks, now)
 	if s.r.single != "" || len(tasks) == 0 {
 		return
 	}
