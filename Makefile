@@ -57,7 +57,9 @@ space := $(subst ,, )
 RACE ?= -race
 # Without the race detector: packages that have no goroutines and compute much, and models of one goroutine.
 PURE := $(addprefix ./lib/,advise/forecast pool pool/core)
-UNITS = $(QUICK) $(RACE) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
+# With SHORT=-short, without what searches a model long.
+SHORT ?=
+UNITS = $(QUICK) $(RACE) $(SHORT) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(SHORT) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
 # Without cgo, as the tools are built, but for the race detector.
 GOTEST := env CGO_ENABLED=0 GORACE=atexit_sleep_ms=0 $(GO) run ./testscripts/gotest
 
@@ -73,7 +75,7 @@ test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 # make and not its variable: a line with that is carried out by "make -n" too.
 SUITE ?= test
 test-user: ## run all tests but those on Slurm as an ordinary user, in a fresh clone and an empty home (needs root)
-	testscripts/user/run env PONOS_TEST_SLURM=no make $(SUITE) RACE='$(RACE)'
+	testscripts/user/run env PONOS_TEST_SLURM=no make $(SUITE) RACE='$(RACE)' SHORT='$(SHORT)'
 
 # The tests of the packages that ask for the time, in short, and of the tools that print times.
 DATED = $$($(GO) list -f '{{range .Imports}}{{if eq . "github.com/ponos-tools/ponos/lib/base/clock"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./lib/...)

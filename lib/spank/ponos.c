@@ -54,7 +54,7 @@ static const char *const inherited[] = {
 #define MAX_TASK 64               /* bytes of a task id, as in lib/task */
 #define MAX_ANSWER (256 * 1024)   /* bytes that lfind may print */
 #define MAX_PROC (8 * 1024 * 1024) /* bytes of a command line or an environment */
-#define MAX_COMPONENTS 128        /* of a heterogeneous job, as in Slurm */
+#define MAX_COMPONENTS 128        /* of a heterogeneous job; sbatch takes more of them */
 
 static struct {
 	const char *lfind;
@@ -630,8 +630,15 @@ static int in_pipe(const struct words *line)
  */
 static void component_read(void)
 {
-	if (component_count == MAX_COMPONENTS) /* Slurm refuses it */
-		return;
+	if (component_count == MAX_COMPONENTS) {
+		int ours = request || *task;
+		for (size_t i = 0; i < component_count; i++)
+			ours |= components[i].request != NULL;
+		if (!ours)
+			return;
+		slurm_error("ponos: --find and --ponos-task are for heterogeneous jobs of up to %d components", MAX_COMPONENTS);
+		fail(USAGE);
+	}
 	struct component *c = &components[component_count++];
 	c->request = c->repeated = request;
 	c->words = optind > 0 ? optind : 1;

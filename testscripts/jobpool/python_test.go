@@ -53,6 +53,7 @@ func pythons(t *testing.T) []string {
 }
 
 func TestPython(t *testing.T) {
+	t.Parallel()
 	module, err := filepath.Abs("../../lib/python")
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +91,7 @@ const maxWheel = 8 << 20
 
 // The wheel is installed into an environment of its own, and has all that it needs.
 func TestWheel(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	run := func(name string, args ...string) string {
 		t.Helper()

@@ -94,6 +94,9 @@ func Unattended(s *spool.Spool, start func() string, agents ...string) error {
 		switch {
 		case agent == "" && last.Seen.IsZero():
 			err = fault.Hint(errors.New("warning: no agent has taken a turn in this spool"), "start it: "+start())
+		case agent == "" && last.Ended:
+			err = fault.Hint(
+				fmt.Errorf("warning: no agent runs: the last one ended at %s", spool.Moment(last.Seen, now)), "start it: "+start())
 		case agent == "":
 			err = fault.Hint(
 				fmt.Errorf("warning: no agent has taken a turn since %s (%s on host %s)",

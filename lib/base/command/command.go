@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -188,7 +189,7 @@ func Path(name string) (string, error) {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path, err := exec.LookPath(filepath.Join(dir, name))
 		switch {
-		case !filepath.IsAbs(dir):
+		case relative(dir):
 		case errors.Is(err, fs.ErrPermission):
 			why = err
 		case err != nil:
@@ -200,6 +201,21 @@ func Path(name string) (string, error) {
 	}
 	return "", notFound(name, why, open)
 }
+
+// Environ is the environment of this process for a program that starts others by their names, as git does, or looks for itself, as
+// Python does: in its PATH are none of the directories that [Path] passes over.
+func Environ() []string {
+	env := os.Environ()
+	for i, v := range env {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			dirs := slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return relative(dir) || anyones(dir) })
+			env[i] = "PATH=" + strings.Join(dirs, string(filepath.ListSeparator))
+		}
+	}
+	return env
+}
+
+func relative(dir string) bool { return !filepath.IsAbs(dir) }
 
 func anyones(path string) bool {
 	info, err := os.Stat(path)
@@ -216,9 +232,12 @@ func notFound(name string, err error, open string) error {
 	return fault.Hint(&NotFoundError{name, err}, fmt.Sprintf("is %q installed and in PATH?", name))
 }
 
-// AllTools is set by the program that is all tools of the suite, which its first argument
-// names.
+// AllTools is set by the program that is all tools of the suite. It is the one that a link to it is named after, or a copy of it, or
+// else its first argument.
 var AllTools bool
+
+// allTools is the name of that program, if it is no copy that is one of them.
+const allTools = "ponos"
 
 // Sibling is how another tool of the suite is run: the program beside this one, or this one
 // if it is all tools, or else the one in PATH.
@@ -228,7 +247,7 @@ func Sibling(name string) ([]string, error) {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return []string{path}, nil
 		}
-		if AllTools {
+		if AllTools && filepath.Base(self) == allTools {
 			return []string{self, name}, nil
 		}
 	}
@@ -242,7 +261,7 @@ func Self(tool string) ([]string, error) {
 	if _, missing := os.Stat(self); errors.Is(missing, fs.ErrNotExist) { // removed since, as by an upgrade
 		self = fmt.Sprintf("/proc/%d/exe", os.Getpid())
 	}
-	if AllTools {
+	if AllTools && filepath.Base(self) != tool {
 		return []string{self, tool}, err
 	}
 	return []string{self}, err

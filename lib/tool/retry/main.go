@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -90,6 +91,9 @@ func retry(c *cli.Context, command []string, stdin io.Reader, stdout, stderr io.
 	if errs = append(errs, refused...); len(again) == 0 {
 		return errors.Join(errs...)
 	}
+	if len(chosen.Words) == 0 {
+		found = withoutChildren(found)
+	}
 	if err := ch.make(c, s, code, again, found, stderr); err != nil {
 		return err
 	}
@@ -106,10 +110,37 @@ func retry(c *cli.Context, command []string, stdin io.Reader, stdout, stderr io.
 	for _, id := range made {
 		fmt.Fprintln(out, id)
 	}
-	if err := tasklist.Unattended(s, func() string { return tasklist.Start(c.String("config"), c.String("spool")) }, ""); err != nil {
+	if err := tasklist.Unattended(s, func() string { return starter(c, again) }, ""); err != nil {
 		app.Report(stderr, name, err)
 	}
 	return errors.Join(append(errs, out.Flush())...)
+}
+
+// starter is how the agent is started that takes these tasks: by a look at their group, if they have one.
+func starter(c *cli.Context, again []spool.Entry) string {
+	start, group := tasklist.Start(c.String("config"), c.String("spool")), again[0].Group
+	if c.IsSet("spool") || group == "" || slices.ContainsFunc(again, func(e spool.Entry) bool { return e.Group != group }) {
+		return start
+	}
+	look := "ponos run"
+	if c.IsSet("config") {
+		look += " --config " + shell.Quote(c.String("config"))
+	}
+	return fmt.Sprintf("%s --group %s, which ends with the tasks; or %s", look, shell.Quote(group), start)
+}
+
+// withoutChildren leaves out the tasks that ended because another one of these was not completed: a filter means that one.
+func withoutChildren(found []spool.Summary) (own []spool.Summary) {
+	has := make(map[task.ID]bool, len(found))
+	for _, r := range found {
+		has[r.ID] = true
+	}
+	for _, r := range found {
+		if !has[spool.FailedParent(r)] {
+			own = append(own, r)
+		}
+	}
+	return own
 }
 
 // withChildren adds the tasks that ended because one of these was not completed: they wait

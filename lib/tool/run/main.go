@@ -87,7 +87,7 @@ func start(c *cli.Context, signals <-chan os.Signal, args []string, stdin io.Rea
 	if err := complete(c, look); err != nil {
 		return err
 	}
-	made, err := choose(c, stderr)
+	made, err := choose(c, look, stderr)
 	if err != nil {
 		return err
 	}
@@ -254,8 +254,8 @@ func called(given string, words []string) string {
 	return path.Base(words[0])
 }
 
-// choose finds the configuration, or writes one, and says so. It returns what it would write in a dry run.
-func choose(c *cli.Context, stderr io.Writer) (made string, err error) {
+// choose finds the configuration, or writes one for what is submitted, and says so. It returns what it would write in a dry run.
+func choose(c *cli.Context, look bool, stderr io.Writer) (made string, err error) {
 	path, err := config.Find(c.String("config"))
 	missing := err != nil
 	mode := "local"
@@ -267,6 +267,9 @@ func choose(c *cli.Context, stderr io.Writer) (made string, err error) {
 		if c.IsSet("config") {
 			return "", fault.Errorf(fault.Usage, "--local: the mode of %q is %s", path, cfg.Mode)
 		}
+	}
+	if missing && look { // there is nothing to look at
+		return "", err
 	}
 	if _, err := command.Path("sbatch"); err == nil && !c.Bool("local") {
 		mode = "slurm"

@@ -71,7 +71,7 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 				absent = task.Absence{}
 			}
 		}
-		s.show(tasks, notes)
+		s.show(tasks, notes, clock.Now())
 		switch over := !slices.ContainsFunc(tasks, func(t spool.Summary) bool { return !t.State.Final() }); {
 		case absent.Fact():
 			gone := len(r.wanted) - len(tasks)
@@ -79,6 +79,7 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 		case over && len(tasks) >= len(r.wanted):
 			s.close()
 			err := attended.over()
+			s.flush(notes)
 			r.handOver(attended, false)
 			if err = errors.Join(err, r.end(tasks)); cancelled {
 				err = fault.Exit(128+int(syscall.SIGINT), err)
@@ -184,6 +185,9 @@ func (r *running) handOver(a *attendant, say bool) {
 		}
 	}
 	if !say {
+		if to != "" && a.took() { // for other tasks, or a command of a group that has failed
+			fmt.Fprintf(r.stderr, "%s: %s goes on with what else is left\n", name, to)
+		}
 		return
 	}
 	text := fmt.Sprintf("%s: %s goes on; to look: %s", name, r.group, r.again())
@@ -225,7 +229,12 @@ func (r *running) attend(ctx context.Context, notes *notes) *attendant {
 			err := t.Pipeline(ctx)
 			a.set(&a.taking, false)
 			switch {
-			case ctx.Err() != nil || a.has(&a.isOver):
+			case ctx.Err() != nil:
+				return
+			case a.has(&a.isOver): // such as of the command of a group
+				if err != nil && !fault.Is(err, fault.Busy) {
+					notes.say(fault.Text(err))
+				}
 				return
 			case fault.Is(err, fault.Busy):
 				a.set(&a.hasTurn, false)

@@ -98,21 +98,27 @@ func TestEntry(t *testing.T) {
 
 // What is said of a command that this machine may not be able to run, or that is one task only.
 func TestWarnings(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
+	bin, venv := t.TempDir(), t.TempDir()
+	executable.Write(t, filepath.Join(bin, "retro"), "")
+	executable.Write(t, filepath.Join(venv, "pyproject.toml"), "")
+	t.Setenv("PATH", bin)
 	const missing = `warning: program "retry" was not found in PATH on this machine`
 	for args, want := range map[string]string{
-		"--gpu -- retry":          missing + "; to do that, use ponos-retry",
-		"-- retry train":          missing + "; ",
-		"-d x -- retry":           "",
-		"-r x -- retry":           "",
-		"-i x -- retry":           "",
-		"-e x -- retry":           "", // it may set PATH
-		"-- {program}":            "",
-		"-- bin/retry":            "",
-		"--repository x":          "",
-		"-- /bin/jobpool x ::: 1": "",
-		"-- /bin/parallel ::: 1":  "",
-		"-- /bin/x :::1":          "",
+		"--gpu -- retry":                    missing + "; to do that, use ponos-retry",
+		"-- retry train":                    missing + "; did you mean retro?",
+		"--directory x -- retry":            missing + "; to do that, use ponos-retry",
+		"--directory x -- retri x":          `warning: program "retri" was not found in PATH on this machine; did you mean retro?`,
+		"--in-place -- retry":               missing + "; to do that, use ponos-retry",
+		"--directory " + venv + " -- retry": "",
+		"--repository https://x/y -- retry": "",
+		"-i x -- retry":                     "",
+		"-e x -- retry":                     "", // it may set PATH
+		"-- {program}":                      "",
+		"-- bin/retry":                      "",
+		"--repository x":                    "",
+		"-- /bin/jobpool x ::: 1":           "",
+		"-- /bin/parallel ::: 1":            "",
+		"-- /bin/x :::1":                    "",
 		"-- /bin/x --lr={lr}": "warning: the command gets the word --lr={lr} as it is, as there are no values for it; " +
 			"to give values, put them before the command (::: NAME=VALUE...), or into a table (--each FILE)",
 		"-- /bin/awk {print}": "", "-- /bin/x {} a{b}c {{d}}": "",
@@ -123,7 +129,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		c := parsed(t, strings.Fields(args)...)
 		got := ""
-		for _, err := range []error{misplaced(c.Args().Slice()), notFound(c, c.Args().Slice()), numbered(c)} {
+		for _, err := range []error{misplaced(c.Args().Slice()), notFound(c, wanted(c), c.Args().Slice()), numbered(c)} {
 			if err != nil {
 				got += err.Error() + "; " + fault.HintOf(err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/base/spelling"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -43,7 +44,7 @@ func mistakes(c *cli.Context, words []string, sweep, job bool, stderr io.Writer)
 	if job {
 		script = ""
 	}
-	for _, warning := range []error{unread(c, code.Here(), script), notFound(c, words), inactive(c, code, words), numbered(c)} {
+	for _, warning := range []error{unread(c, code.Here(), script), notFound(c, code, words), inactive(c, code, words), numbered(c)} {
 		if warning != nil {
 			app.Report(stderr, c.App.Name, warning)
 		}
@@ -118,10 +119,7 @@ func inactive(c *cli.Context, code source.Wanted, words []string) error {
 		return nil
 	}
 	dir := code.Here()
-	if dir == "" && code.Repository != "" || dir != "" && !code.InPlace && environment.Installed(func(name string) bool {
-		_, err := os.Stat(filepath.Join(dir, name))
-		return err == nil
-	}) {
+	if dir == "" && code.Repository != "" || installs(code) {
 		return nil
 	}
 	active := ActiveHere()
@@ -156,11 +154,9 @@ func environmentOf(c *cli.Context) (string, error) {
 
 // notFound is a warning about a program that this machine does not have, where the task brings none
 // along: a word that was mistyped, or meant as a command of this tool.
-func notFound(c *cli.Context, words []string) error {
-	for _, brings := range []string{"repository", "directory", "in-place", "image", "file", "env-file"} {
-		if c.IsSet(brings) {
-			return nil
-		}
+func notFound(c *cli.Context, code source.Wanted, words []string) error {
+	if c.IsSet("image") || c.IsSet("env-file") || code.Repository != "" && code.Here() == "" || installs(code) {
+		return nil
 	}
 	if len(words) == 0 || strings.ContainsAny(words[0], "/{") {
 		return nil
@@ -172,5 +168,31 @@ func notFound(c *cli.Context, words []string) error {
 	if near := tools[words[0]]; near != "" && len(words) == 1 {
 		return fault.Hint(err, "to do that, use "+near)
 	}
+	if near := spelling.Nearest(words[0], programs()); near != "" {
+		return fault.Hint(err, fmt.Sprintf("did you mean %s?", task.Clean(near)))
+	}
 	return err
+}
+
+// installs reports whether the code gets an environment of its own, with programs that this machine need not have.
+func installs(code source.Wanted) bool {
+	dir := code.Here()
+	return dir != "" && !code.InPlace && environment.Installed(func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
+}
+
+// programs are the names in the directories of PATH.
+func programs() (names []string) {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }

@@ -73,7 +73,8 @@ func (q *Queue) Fresh() bool {
 	return false
 }
 
-// Left reports whether the spool has tasks that are not over and that this agent could take, or has taken.
+// Left reports whether the spool has tasks that are not over and that this agent could take, or has taken, or the command of a group
+// that is over is to run.
 func (q *Queue) Left() (left bool, err error) {
 	for _, dir := range []string{newDir, activeDir} {
 		if err := q.eachName(dir, func(name string) {
@@ -83,7 +84,10 @@ func (q *Queue) Left() (left bool, err error) {
 			return false, err
 		}
 	}
-	return left, nil
+	if left {
+		return true, nil
+	}
+	return q.toTell()
 }
 
 // Look notices that tasks of a spool have changed, or their logs, by the times of directories.

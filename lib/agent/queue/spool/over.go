@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,24 +91,14 @@ func (s *Spool) readMark(path string) (m mark, err error) {
 // Over returns the groups that are over, one try of whose command this call begins. The caller runs the commands, and calls Ran
 // for each; if it is killed before, the next call of this agent returns the group again.
 func (q *Queue) Over() ([]Over, error) {
-	files, err := os.ReadDir(q.path(overDir, ""))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	marks, err := q.marks()
 	if err != nil {
-		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		return nil, err
 	}
 	var due []Over
 	var errs []error
-	seen := map[string]bool{} // a new mark takes the place of an own one
-	for _, f := range files {
-		base, isMark := strings.CutSuffix(f.Name(), ".json")
-		group, agent, claimed := strings.Cut(base, "@")
-		if !isMark || group == "" || CheckGroup(group) != nil || claimed && agent != q.Agent || seen[group] {
-			continue
-		}
-		seen[group] = true
-		o, err := q.begin(group, q.path(overDir, f.Name()))
+	for _, group := range slices.Sorted(maps.Keys(marks)) {
+		o, err := q.begin(group, marks[group])
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else another agent was faster
 			errs = append(errs, fault.Errorf(fault.Unavailable, "spool: on_end of group %s: %w", group, err))
 		}
@@ -115,6 +107,38 @@ func (q *Queue) Over() ([]Over, error) {
 		}
 	}
 	return due, errors.Join(errs...)
+}
+
+// marks are the paths of the marks that this agent may take, by their groups. A new mark takes the place of an own one.
+func (q *Queue) marks() (map[string]string, error) {
+	files, err := os.ReadDir(q.path(overDir, ""))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	marks := map[string]string{}
+	for _, f := range files {
+		base, isMark := strings.CutSuffix(f.Name(), ".json")
+		group, agent, claimed := strings.Cut(base, "@")
+		if !isMark || group == "" || CheckGroup(group) != nil || claimed && agent != q.Agent || marks[group] != "" {
+			continue
+		}
+		marks[group] = q.path(overDir, f.Name())
+	}
+	return marks, nil
+}
+
+// toTell reports whether the command of a group of which no task is left has not run yet, or has failed and is to be tried again.
+func (q *Queue) toTell() (bool, error) {
+	marks, err := q.marks()
+	for group := range marks {
+		if left, err := q.left(group); !left || err != nil {
+			return err == nil, err
+		}
+	}
+	return false, err
 }
 
 // begin begins a try for the group with a mark at path; nil: not now.

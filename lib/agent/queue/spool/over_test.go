@@ -92,6 +92,11 @@ func TestOver(t *testing.T) {
 		t.Error(got)
 	}
 	want("")
+	for q, want := range map[*Queue]bool{q: true, other: false} {
+		if left, err := q.Left(); left != want || err != nil {
+			t.Errorf("for %s is left: %v, %v; want %v", q.Agent, left, err, want)
+		}
+	}
 	now = now.Add(2 * time.Minute)
 	all = want("lr try 3 tell, completed 1, failed 1, stopped 1")
 
@@ -109,6 +114,9 @@ func TestOver(t *testing.T) {
 		t.Error(got)
 	}
 	want("")
+	if left, err := q.Left(); left || err != nil {
+		t.Errorf("left: %v, %v", left, err)
+	}
 	if left, err := os.ReadDir(filepath.Join(q.Dir, overDir)); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
