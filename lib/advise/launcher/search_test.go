@@ -323,7 +323,9 @@ func TestClusters(t *testing.T) {
 		search := func() *Search {
 			return &Search{
 				Launchers: New(Clusters(strings.Split(c.clusters, ",")), gpu.Builtin()),
-				Ask:       func(ctx context.Context, l *Launcher) (*cluster.Snapshot, error) { return asks[l.Entry.Cluster](ctx, l) },
+				Ask: func(ctx context.Context, l *Launcher) (*cluster.Snapshot, error) {
+					return asks[l.Entry.Cluster](ctx, l)
+				},
 			}
 		}
 		r, err := request.Parse(c.request)
