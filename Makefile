@@ -102,7 +102,7 @@ test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE
 
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
-	$(TOOLDIR)/golangci-lint run --build-tags $(lastword $(TAGS)) ./...
+	$(TOOLDIR)/golangci-lint run --allow-parallel-runners --build-tags $(lastword $(TAGS)) ./...
 	$(GO) test -vet=off -tags lint ./testscripts/layers
 	@dead=$$($(TOOLDIR)/deadcode -test ./...) && test -z "$$dead" || { echo "$$dead"; exit 1; }
 	$(GO) mod tidy -diff
