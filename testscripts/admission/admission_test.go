@@ -127,6 +127,35 @@ func (c chance) limits(names ...string) []string {
 	return set
 }
 
+// limit sets the limits of users, again until the controller knows them: accounting tells it once, and on a machine that
+// is busy it may not hear.
+func limit(t *testing.T, root *harness.Someone, limits map[string][]string) {
+	t.Helper()
+	client := &slurm.Client{Run: runner{root}, Env: root.Env}
+	known := func() bool {
+		usages, err := client.Usages(t.Context(), users...)
+		return err == nil && !slices.ContainsFunc(usages.Associations, func(a slurm.CountedAssociation) bool {
+			set := limits[a.User]
+			return set != nil && (a.MaxSubmit.Set != slices.Contains(set, "MaxSubmitJobs=0") || a.MaxJobs.Set != slices.Contains(set, "MaxJobs=0"))
+		})
+	}
+	set := func() bool {
+		for _, u := range users {
+			root.Must(limits[u]...)
+		}
+		for range 20 {
+			if known() {
+				return true
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		return false
+	}
+	if !harness.Wait(set) {
+		t.Fatal("the controller does not know the limits of users")
+	}
+}
+
 // world makes random partitions, QoS and limits of associations.
 func world(t *testing.T, root *harness.Someone, r chance) {
 	t.Helper()
@@ -139,11 +168,13 @@ func world(t *testing.T, root *harness.Someone, r chance) {
 		flags := r.pick("-1", "-1", "DenyOnLimit", "DenyOnLimit", "DenyOnLimit,OverPartQOS", "PartitionTimeLimit")
 		root.Must(append([]string{"sacctmgr", "-iQ", "modify", "qos", fmt.Sprintf("q%d", i), "set", least, "Flags=" + flags}, set...)...)
 	}
+	limits := map[string][]string{}
 	for _, u := range users {
-		root.Must(append([]string{"sacctmgr", "-iQ", "modify", "user", u, "set", "QOS=" + r.pick("q0", "q1,q2", "normal,q0", "normal,q0", "normal,q0,q1", "normal,q1,q2", "normal,q0,q1,q2,q3"),
+		limits[u] = append([]string{"sacctmgr", "-iQ", "modify", "user", u, "set", "QOS=" + r.pick("q0", "q1,q2", "normal,q0", "normal,q0", "normal,q0,q1", "normal,q1,q2", "normal,q0,q1,q2,q3"),
 			"DefaultQOS=" + r.pick("-1", "-1", "-1", "q0", "q1")},
-			r.limits("MaxWall", "MaxTRESPerJob", "MaxSubmitJobs", "MaxJobs")...)...)
+			r.limits("MaxWall", "MaxTRESPerJob", "MaxSubmitJobs", "MaxJobs")...)
 	}
+	limit(t, root, limits)
 	for _, a := range accounts {
 		root.Must(append([]string{"sacctmgr", "-iQ", "modify", "account", a, "set", "DefaultQOS=" + r.pick("-1", "-1", "-1", "q1")}, r.limits("GrpTRES")...)...)
 	}
