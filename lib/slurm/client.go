@@ -32,6 +32,14 @@ type Client struct {
 	Odd func(error)
 }
 
+// Without returns a client whose listings go on without a record that cannot be read or believed, and call odd for each: for what
+// is asked of the cluster, and not for what has to be whole, such as a list of one's own jobs.
+func (c *Client) Without(odd func(error)) *Client {
+	other := *c
+	other.Odd = odd
+	return &other
+}
+
 // ListLength is how many characters squeue and sacct print of a list of pending array elements
 // before they shorten it.
 const ListLength = 256
@@ -86,10 +94,7 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	if cmd.Env == nil {
 		cmd.Env = c.environ()
 	}
-	limit, err := patience()
-	if err != nil {
-		return nil, err
-	}
+	limit := Patience()
 	if c.Soon || name == "sacctmgr" { // callers can continue without the associations
 		limit = min(limit, soon)
 	}

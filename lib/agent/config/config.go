@@ -281,6 +281,11 @@ func (c *Config) warn(path string, stat func() (fs.FileInfo, error), secret bool
 // and what was already reported.
 func (c *Config) StateDir() string { return filepath.Join(c.DataDir, "state") }
 
+// WorkDir returns the working directory of a task that runs under an agent with a data_dir.
+func WorkDir(dataDir, id string) string {
+	return filepath.Join((&Config{DataDir: dataDir}).StateDir(), "tasks", id, "work")
+}
+
 // ArtifactsDir returns the directory of the artifacts of the tasks of a process.
 func (c *Config) ArtifactsDir() string { return filepath.Join(c.DataDir, "data") }
 

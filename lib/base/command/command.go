@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -188,7 +189,7 @@ func Path(name string) (string, error) {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path, err := exec.LookPath(filepath.Join(dir, name))
 		switch {
-		case !filepath.IsAbs(dir):
+		case relative(dir):
 		case errors.Is(err, fs.ErrPermission):
 			why = err
 		case err != nil:
@@ -200,6 +201,21 @@ func Path(name string) (string, error) {
 	}
 	return "", notFound(name, why, open)
 }
+
+// Environ is the environment of this process for a program that starts others by their names, as git does, or looks for itself, as
+// Python does: in its PATH are none of the directories that [Path] passes over.
+func Environ() []string {
+	env := os.Environ()
+	for i, v := range env {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			dirs := slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return relative(dir) || anyones(dir) })
+			env[i] = "PATH=" + strings.Join(dirs, string(filepath.ListSeparator))
+		}
+	}
+	return env
+}
+
+func relative(dir string) bool { return !filepath.IsAbs(dir) }
 
 func anyones(path string) bool {
 	info, err := os.Stat(path)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -173,6 +174,9 @@ func TestNothingPlantedRuns(t *testing.T) {
 		if said, err := io.ReadAll(p.Stdout); err != nil || string(said) != "own\n" || p.Wait() != nil {
 			t.Errorf("%s: %q, %v", name, said, err)
 		}
+	}
+	if want := filepath.Dir(changed) + ":" + own; !slices.Contains(Environ(), "PATH="+want) {
+		t.Errorf("others are not looked for in %s alone", want)
 	}
 	_, err := System.Run(t.Context(), Cmd{Name: "only"})
 	if want := filepath.Join(open, "only") + " is not run, as everyone may replace it"; fault.HintOf(err) != want || err.Error() != "only: program not found" {

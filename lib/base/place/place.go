@@ -24,7 +24,7 @@ func UserStateDir() string {
 	}
 	home, err := homedir.Dir()
 	if err != nil {
-		return fmt.Sprintf("/var/tmp/ponos-%d", os.Geteuid())
+		return Unclaimed(fmt.Sprintf("/var/tmp/ponos-%d", os.Geteuid()))
 	}
 	return filepath.Join(home, ".local/state/ponos")
 }

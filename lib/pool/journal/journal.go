@@ -201,21 +201,22 @@ func Create(dir, joblog string) (*Journal, error) {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	j.holder, j.checked = fmt.Sprintf("process %d on %s, session %08x\n", os.Getpid(), hostname(), rand.Uint32()), clock.Now()
-	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(j.holder), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(j.holder), 0o600); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
+	mode := os.FileMode(0o666) // that of files the user has named, as the umask has it
 	if joblog == "" {
-		joblog = filepath.Join(dir, Joblog)
+		joblog, mode = filepath.Join(dir, Joblog), 0o600
 	}
 	if lapsed {
 		if err := errors.Join(detach(filepath.Join(dir, File)), detach(joblog)); err != nil {
 			return nil, fmt.Errorf("run directory: %w", err)
 		}
 	}
-	if j.file, err = open(filepath.Join(dir, File)); err != nil {
+	if j.file, err = open(filepath.Join(dir, File), 0o600); err != nil {
 		return nil, err
 	}
-	if j.joblog, err = open(joblog); err != nil {
+	if j.joblog, err = open(joblog, mode); err != nil {
 		return nil, err
 	}
 	if j.joblog.size == 0 {
@@ -436,8 +437,8 @@ type file struct {
 
 // open opens a file to append to. A last line that was cut off is removed: it
 // was never acted upon.
-func open(name string) (*file, error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o666)
+func open(name string, mode os.FileMode) (*file, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, mode)
 	if err != nil {
 		return nil, err
 	}

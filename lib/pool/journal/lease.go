@@ -24,7 +24,7 @@ func (j *Journal) Lease(until time.Time) error {
 	}
 	if j.lease == nil {
 		var err error
-		if j.lease, err = os.OpenFile(filepath.Join(j.Dir, leaseFile), os.O_CREATE|os.O_WRONLY, 0o666); err != nil {
+		if j.lease, err = os.OpenFile(filepath.Join(j.Dir, leaseFile), os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
 			return err
 		}
 	}

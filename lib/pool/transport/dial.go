@@ -65,7 +65,7 @@ func (d *Dialer) Dial(_ context.Context, n scheduler.NodeSpec) (scheduler.Link, 
 	default:
 		c.Name, c.Args = "/bin/sh", []string{"-c", Via(d.Command, n.Name, worker)}
 	}
-	log, err := os.OpenFile(filepath.Join(d.LogDir, n.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+	log, err := os.OpenFile(filepath.Join(d.LogDir, n.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, scheduler.Permanent{Err: err}
 	}

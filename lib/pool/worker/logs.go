@@ -130,13 +130,13 @@ func newLogs(w *worker, mode wire.Output) (*logs, error) {
 	l.null = &capture{files: [2]descriptor{null, null}, shared: true}
 	dir := filepath.Join(string(w.setup.Run), "logs")
 	if mode.Files || mode.Merged {
-		if err := os.MkdirAll(dir, 0o777); err != nil {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
 	}
 	if mode.Merged {
 		for i, ext := range []string{".out", ".err"} {
-			f, err := os.OpenFile(filepath.Join(dir, w.setup.Node+ext), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+			f, err := os.OpenFile(filepath.Join(dir, w.setup.Node+ext), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 			if err != nil {
 				return nil, err
 			}
@@ -187,7 +187,7 @@ func (l *logs) open(j *job) (*capture, error) {
 	if l.mode.Files {
 		if shard := key.Seq / 1000; !l.made[shard] {
 			dir := filepath.Dir(filepath.Join(string(l.w.setup.Run), LogFile(key.Seq, 1, false)))
-			if err := os.MkdirAll(dir, 0o777); err != nil {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return nil, err
 			}
 			l.made[shard] = true
@@ -199,7 +199,7 @@ func (l *logs) open(j *job) (*capture, error) {
 				continue
 			}
 			var err error
-			if c.files[i], err = openFile(c.path[i], syscall.O_TRUNC, 0o666); err != nil {
+			if c.files[i], err = openFile(c.path[i], syscall.O_TRUNC, 0o600); err != nil {
 				c.close()
 				return nil, err
 			}

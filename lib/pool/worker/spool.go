@@ -40,11 +40,11 @@ type spool struct {
 
 func newSpool(w *worker) (*spool, error) {
 	dir := filepath.Join(string(w.setup.Run), SpoolDir)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	name := fmt.Sprintf("%s-%s-%d", w.setup.Session, w.setup.Node, w.Hello.PID)
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o666)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func copyFile(from, to string) error {
 		return err
 	}
 	defer b.Close()
-	f, err := os.Create(to)
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

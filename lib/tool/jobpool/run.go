@@ -367,7 +367,7 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 	if r.setup.Teardown != "" {
 		d.Clearing = worker.ClearTime
 	}
-	if err := os.MkdirAll(d.LogDir, 0o777); err != nil {
+	if err := os.MkdirAll(d.LogDir, 0o700); err != nil {
 		return nil, err
 	}
 	switch d.Kind {

@@ -193,13 +193,13 @@ func writeRun(dir, session string, args []string) error {
 	if err != nil {
 		return err
 	}
-	return replace.File(filepath.Join(dir, journal.RunFile), append(b, '\n'), 0o666)
+	return replace.File(filepath.Join(dir, journal.RunFile), append(b, '\n'), 0o600)
 }
 
 // copyProgram copies a program to DIR/bin, and returns where it is.
 func copyProgram(from, dir string) (string, error) {
 	to := filepath.Join(dir, "bin", "jobpool")
-	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return "", err
 	}
 	if from == to { // the scheduler of a pilot
@@ -214,7 +214,7 @@ func copyProgram(from, dir string) (string, error) {
 		return "", err
 	}
 	defer in.Close()
-	out, err := renameio.NewPendingFile(to, renameio.WithTempDir(filepath.Dir(to)), renameio.WithPermissions(0o777))
+	out, err := renameio.NewPendingFile(to, renameio.WithTempDir(filepath.Dir(to)), renameio.WithPermissions(0o700))
 	if err != nil {
 		return "", err
 	}

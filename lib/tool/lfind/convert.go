@@ -46,7 +46,11 @@ func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) 
 		defer f.Close()
 		in = f
 	case path == "" && isDevice(s.stdin):
-		snapshot, err := cluster.Asker{Slurm: &slurm.Client{}, Now: clock.Now}.Ask(c.Context)
+		var doubts slurm.Doubts
+		snapshot, err := cluster.Asker{Slurm: &slurm.Client{Odd: doubts.Add}, Now: clock.Now}.Ask(c.Context)
+		for _, doubt := range doubts.Warnings() {
+			s.note(c, "warning: %s", doubt)
+		}
 		return snapshot, err
 	}
 	snapshot, err := convert.Read(in)

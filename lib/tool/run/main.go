@@ -33,6 +33,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/tool/setup"
 	"github.com/ponos-tools/ponos/lib/tool/submit"
@@ -51,10 +52,11 @@ func run(ctx context.Context, signals <-chan os.Signal, args []string, stdin io.
 		Name: name, Usage: Usage, ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]]", StopAtArg: true,
 		Description: "Submits tasks as ponos-submit does, takes the turns of the agent if none runs,\n" +
 			"and shows the tasks until they end. A command runs in this directory.",
-		Examples: "ponos run -- python train.py\nponos run --each params.tsv -- python train.py --lr {lr}\nponos run --group lr",
-		Brief:    map[string][]string{"": {"each", "group", "directory", "repository", "gpu", "find", "retry", "local", "dry-run"}},
-		Flags:    flags(),
-		Unknown:  submit.Instead,
+		Examples:    "ponos run -- python train.py\nponos run --each params.tsv -- python train.py --lr {lr}\nponos run --group lr",
+		Brief:       map[string][]string{"": {"each", "group", "directory", "repository", "gpu", "find", "retry", "local", "dry-run"}},
+		Environment: slurm.CheckEnvironment,
+		Flags:       flags(),
+		Unknown:     submit.Instead,
 		Action: func(c *cli.Context) error {
 			return submit.NotSbatch(args, start(c, signals, args, stdin, stdout, stderr))
 		},

@@ -101,7 +101,7 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 		limit = slurm.Soon()
 		defer progress.Wait(ctx, "Slurm: "+p.name)()
 	}
-	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: limit})
+	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Env: command.Environ(), Timeout: limit})
 	text, _, _ := strings.Cut(strings.TrimSpace(string(result.Stdout)), "\n")
 	detail, version := versionOf(text)
 	var missing *command.NotFoundError
@@ -161,7 +161,7 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 	venv := filepath.Join(dir, "venv")
 	_, err = run.Run(ctx, command.Cmd{
 		Name: c.Environment.Python, Args: []string{"-I", "-m", "venv", "--without-pip", venv},
-		Timeout: 5 * time.Minute, DieWithParent: true,
+		Env: command.Environ(), Timeout: 5 * time.Minute, DieWithParent: true,
 	})
 	if errors.As(err, new(*command.NotFoundError)) {
 		return nil
@@ -172,7 +172,7 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 	}
 	result, err := run.Run(ctx, command.Cmd{
 		Name: filepath.Join(venv, "bin", "python"), Args: []string{"-I", "-m", "ensurepip", "--version"},
-		Timeout: time.Minute, DieWithParent: true,
+		Env: command.Environ(), Timeout: time.Minute, DieWithParent: true,
 	})
 	if words := strings.Fields(string(result.Stdout)); err == nil && len(words) > 1 {
 		return []finding{{Name: check.Name, OK: true, Detail: "created; pip " + words[1]}}

@@ -61,7 +61,8 @@ func configuration(ctx context.Context, dir, mode, tool string, stderr io.Writer
 	if mode == "local" {
 		return text, "", nil
 	}
-	f, err := find(ctx, &slurm.Client{Run: command.System, Soon: true})
+	var doubts slurm.Doubts
+	f, err := find(ctx, &slurm.Client{Run: command.System, Soon: true, Odd: doubts.Add})
 	if err != nil {
 		if mode == "slurm" {
 			return "", "", fault.Errorf(fault.Unavailable, "--init: Slurm: %w", err)
@@ -72,6 +73,9 @@ func configuration(ctx context.Context, dir, mode, tool string, stderr io.Writer
 				"if they are to run on Slurm, remove the file and use --init with --mode slurm"))
 		}
 		return text, "", nil
+	}
+	for _, doubt := range doubts.Warnings() {
+		app.Report(stderr, tool, fmt.Errorf("warning: %s", doubt))
 	}
 	text = strings.Replace(text, localWords, "submits them to Slurm.", 1)
 	text = strings.Replace(text, localMode, "\nmode: slurm\n", 1)

@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, nil, "fairshare", "lfind", "jobpool", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start", "ponos-worker")
+	harness.Main(m, nil, "fairshare", "lfind", "jobpool", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start", "ponos-setup", "ponos-worker")
 }
 
 type queueDoc struct {

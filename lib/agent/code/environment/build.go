@@ -115,7 +115,7 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 	default:
 		cmd.Args = append(cmd.Args, "-r", "requirements.txt")
 	}
-	cmd.Env = venvEnviron(os.Environ(), venv)
+	cmd.Env = venvEnviron(command.Environ(), venv)
 	cmd.Env = append(cmd.Env, "PIP_FLAGS="+spec.PIPFlags)
 	said := new(tail)
 	both := io.MultiWriter(log, said)
@@ -155,7 +155,7 @@ func (s *Store) venv(ctx context.Context, spec Spec, venv string, log io.Writer)
 	create := func(ctx context.Context, args ...string) error {
 		args = append(append(isolated("venv"), args...), venv)
 		return s.run(ctx, command.Cmd{
-			Name: spec.Python, Args: args, Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true,
+			Name: spec.Python, Args: args, Env: command.Environ(), Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true,
 		})
 	}
 	ctx, end := progress.Start(ctx, "making a virtual environment for %s", spec.name())

@@ -27,7 +27,7 @@ func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, a
 	if spec.Local {
 		protocols += ":file"
 	}
-	env := append(gitEnviron(os.Environ()), "GIT_ALLOW_PROTOCOL="+protocols, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
+	env := append(gitEnviron(command.Environ()), "GIT_ALLOW_PROTOCOL="+protocols, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
 	safe := []string{
 		"-c", "core.hooksPath=/dev/null", "-c", "init.templateDir=", "-c", "advice.detachedHead=false",
 		"-c", "core.fsmonitor=false", "-c", "safe.directory=*",

@@ -178,7 +178,7 @@ func TestNothingPlantedRuns(t *testing.T) {
 	for name, text := range planted {
 		executable.Write(t, filepath.Join(here, name), text)
 	}
-	for _, program := range []string{"git", "python", "python3", "pip"} {
+	for _, program := range []string{"git", "python", "python3", "pip", "ssh"} {
 		executable.Write(t, filepath.Join(here, program), "#!/bin/sh\necho program >>"+ran+"\n")
 	}
 	executable.Write(t, filepath.Join(here, ".git/HEAD"), "ref: refs/heads/main\n")
@@ -191,8 +191,17 @@ func TestNothingPlantedRuns(t *testing.T) {
 	executable.Write(t, filepath.Join(here, ".git/config"), "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "+evil[1:]+"\n\tsshCommand = "+evil[1:]+
 		"\n\thooksPath = "+here+"\n[credential]\n\thelper = "+evil+"\n[uploadpack]\n\tpackObjectsHook = "+evil[1:]+"\n")
 	t.Chdir(here)
+	// Where everyone may write: Python looks for itself there, by its name, and git for ssh.
+	if err := os.Chmod(here, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", ".:"+here+":"+os.Getenv("PATH"))
 	s, _ := store(t)
 	var log bytes.Buffer
+	away := Spec{Source: task.Source{Repository: "ssh://nobody@127.0.0.1:1/x.git", Revision: "main"}}
+	if _, err := s.Prepare(t.Context(), away, &log); err == nil {
+		t.Error("a repository that is not there was prepared")
+	}
 	env, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: repo, Revision: commit}, PIPFlags: "--no-index", Python: "python3", Local: true}, &log)
 	if text, ranErr := os.ReadFile(ran); err != nil || env.Venv == "" || ranErr == nil {
 		t.Errorf("%+v, %v; what was planted has run: %q\n%s", env, err, text, log.String())

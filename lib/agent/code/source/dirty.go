@@ -23,7 +23,9 @@ import (
 // git runs git in a repository, without a configuration that changes what it prints.
 func git(ctx context.Context, repository string, args ...string) (string, error) {
 	args = append([]string{"-c", "core.quotePath=false", "-c", "core.fsmonitor=false"}, args...)
-	out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: repository, Args: args, Timeout: 10 * time.Minute})
+	out, err := command.System.Run(ctx, command.Cmd{
+		Name: "git", Dir: repository, Env: command.Environ(), Args: args, Timeout: 10 * time.Minute,
+	})
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--repository: %w", err)
 	}

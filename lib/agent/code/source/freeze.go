@@ -129,7 +129,7 @@ func patternsOf(file string) (patterns []string, err error) {
 
 // ignoredByGit are the paths in a directory that git ignores. Without git, or in no work tree, there are none.
 func ignoredByGit(ctx context.Context, dir string) map[string]bool {
-	out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: dir, Timeout: time.Minute, Args: []string{
+	out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: dir, Env: command.Environ(), Timeout: time.Minute, Args: []string{
 		"-c", "core.quotePath=false", "-c", "core.fsmonitor=false",
 		"ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory",
 	}})

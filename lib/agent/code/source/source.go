@@ -224,7 +224,7 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 		if _, err := os.Stat(repository); err != nil {
 			return "", fault.Errorf(fault.Usage, "--repository: %w", err)
 		}
-		out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: repository, Timeout: time.Minute,
+		out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: repository, Env: command.Environ(), Timeout: time.Minute,
 			Args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", want + "^{commit}"}})
 		if err != nil {
 			var ran *command.ExitError
@@ -240,7 +240,7 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 	out, err := command.System.Run(ctx, command.Cmd{
 		Name: "git", Args: append(options, "ls-remote", "--", address, want, want+"^{}"), Timeout: 2 * time.Minute,
 		Dir: "/", // the configuration of a repository in the current directory can name programs
-		Env: append(append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=https:http:ssh:git:file"), secrets...),
+		Env: append(append(command.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=https:http:ssh:git:file"), secrets...),
 	})
 	if err != nil {
 		return "", fault.Errorf(fault.Unavailable, "--repository: %w", err)

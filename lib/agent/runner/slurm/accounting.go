@@ -43,8 +43,8 @@ const (
 // errSilent says that accounting is left alone, as it has not answered.
 var errSilent = errors.New("accounting has not answered, and is left alone for some time")
 
-// Account says how accounting that hangs is remembered.
-func (r *Runner) Account(a Accounting) { r.accounting = a }
+// Account says how accounting that hangs is remembered, and who is warned of it, and of what Slurm says that cannot be believed.
+func (r *Runner) Account(a Accounting) { r.accounting, r.options.warn = a, a.Warn }
 
 func (a Accounting) shortest() time.Duration {
 	if a.base > 0 {

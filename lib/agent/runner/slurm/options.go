@@ -35,6 +35,7 @@ type options struct {
 	uid    int // of the jobs to learn from
 	past   past
 	packed func(since time.Time) ([]pack.Ran, error) // how packed tasks have run; nil: there are none
+	warn   func(text string)                         // nil: nobody is warned
 
 	mu             sync.Mutex
 	made           [2]sbatch.Options
@@ -205,9 +206,15 @@ func (o *options) requeueOnSpot(ctx context.Context, all *sbatch.Options) error 
 // readPartitions returns the partitions, which are read once.
 func (o *options) readPartitions(ctx context.Context) ([]slurm.Partition, error) {
 	if !o.partitionsRead {
-		list, err := o.client.Partitions(ctx)
+		var doubts slurm.Doubts
+		list, err := o.client.Without(doubts.Add).Partitions(ctx)
 		if err != nil {
 			return nil, err
+		}
+		for _, doubt := range doubts.Warnings() {
+			if o.warn != nil {
+				o.warn(doubt)
+			}
 		}
 		o.partitions, o.partitionsRead = list, true
 	}

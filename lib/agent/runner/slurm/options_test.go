@@ -3,12 +3,14 @@ package slurm
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -104,6 +106,38 @@ func TestRefusedNeeds(t *testing.T) {
 		_, err := r.Start(t.Context(), runner.Submission{Task: "t", Dir: "/d", Script: "/d/job.sh", Needs: runner.Needs{Request: task.Request{Find: request}}})
 		if err == nil || errors.Is(err, runner.ErrRefused) != refused || errors.Is(err, runner.ErrUnsure) {
 			t.Errorf("%s: %v", request, err)
+		}
+	}
+}
+
+// prints is a program that prints this.
+type prints string
+
+func (p prints) Run(_ context.Context, c command.Cmd) (command.Result, error) {
+	if c.Stdout != nil {
+		_, err := io.WriteString(c.Stdout, string(p))
+		return command.Result{}, err
+	}
+	return command.Result{Stdout: []byte(p)}, nil
+}
+
+// A record of a partition that cannot be believed costs that partition, with one warning, and no task its start.
+func TestOddPartition(t *testing.T) {
+	const odd, spot = "PartitionName=odd Nodes=a State=UP State=DOWN\n", "PartitionName=spot Default=YES Nodes=b PreemptMode=REQUEUE State=UP TotalCPUs=8\n"
+	for text, fails := range map[string]bool{odd + spot: false, odd: true} {
+		var warned []string
+		o := &options{
+			client: &slurm.Client{Run: prints(text)}, config: config.Slurm{Base: opts("partition=spot")}, now: time.Now,
+			warn: func(text string) { warned = append(warned, text) },
+		}
+		for range 2 {
+			got, err := o.forTask(t.Context(), runner.Needs{}, "")
+			if (err != nil) != fails || !fails && strings.Join(got.Args(), " ") != "--partition=spot --requeue" {
+				t.Errorf("%v, %v", got.Args(), err)
+			}
+		}
+		if !fails && (len(warned) != 1 || !strings.Contains(warned[0], "PartitionName=odd")) {
+			t.Errorf("warned of %q", warned)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (r *Runner) nearest(ctx context.Context, err error, given sbatch.Options) s
 		return mean(m[1], names)
 	}
 	if e.Says("Invalid partition name specified") {
-		list, err := r.client.Partitions(ctx)
+		list, err := r.client.Without(func(error) {}).Partitions(ctx)
 		if err != nil {
 			return ""
 		}
