@@ -84,6 +84,37 @@ func TestWaits(t *testing.T) {
 	}
 }
 
+// Two signals at once are one ^C, and only a second one cancels.
+func TestInterrupts(t *testing.T) {
+	for _, tt := range []struct {
+		at   []time.Duration // of the presses
+		want press           // on the last one
+		over bool            // after that, a second past again
+	}{
+		{[]time.Duration{0}, asks, true},
+		{[]time.Duration{0, time.Millisecond}, repeated, true},
+		{[]time.Duration{0, twice - 1}, repeated, true},
+		{[]time.Duration{0, twice}, cancels, false},
+		{[]time.Duration{0, time.Millisecond, 2 * time.Second}, cancels, false},
+		{[]time.Duration{0, time.Second, 2 * time.Second}, leaves, false},
+	} {
+		var i interrupts
+		if i.over(noon) {
+			t.Error("it is over before it began")
+		}
+		var got press
+		for _, at := range tt.at {
+			got = i.press(noon.Add(at), false)
+		}
+		if typed := (&interrupts{asked: noon}).press(noon.Add(time.Millisecond), true); typed != cancels {
+			t.Errorf("typed at once: %v", typed)
+		}
+		if over := i.over(noon.Add(again + time.Second)); got != tt.want || over != tt.over {
+			t.Errorf("%v: %v, over %v; want %v, %v", tt.at, got, over, tt.want, tt.over)
+		}
+	}
+}
+
 func TestFailures(t *testing.T) {
 	bad := append(made(2, task.Failed, "exit code 3"), made(1, task.Error, "time limit")...)
 	got := strings.Join(failures(bad, func(t spool.Summary) string {

@@ -47,8 +47,7 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 	var tasks []spool.Summary
 	var read time.Time
 	var absent task.Absence
-	var asked time.Time // when ^C was pressed
-	cancelled := false
+	var keys interrupts
 	for {
 		if now := clock.Now(); look.Changed() || now.Sub(read) > reread || now.Before(read) {
 			all, err := r.spool.Summaries()
@@ -81,22 +80,21 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 			err := attended.over()
 			s.flush(notes)
 			r.handOver(attended, false)
-			if err = errors.Join(err, r.end(tasks)); cancelled {
+			if err = errors.Join(err, r.end(tasks)); keys.cancelled {
 				err = fault.Exit(128+int(syscall.SIGINT), err)
 			}
 			return err
-		case !asked.IsZero() && !cancelled && clock.Since(asked) > again:
+		case keys.over(clock.Now()):
 			return r.leave(s, attended, &app.Interrupted{Signal: syscall.SIGINT})
 		}
 		var event any
+		typed := false
 		select {
 		case <-tick.C:
 			continue
 		case event = <-r.signals:
-			if event == syscall.SIGINT && clock.Since(asked) < twice {
-				continue
-			}
 		case event = <-s.keys:
+			typed = true
 			if event == app.KeyEnd {
 				event = syscall.SIGINT
 			}
@@ -104,16 +102,18 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 			s.close()
 			return err
 		}
+		pressed := repeated
+		if event == syscall.SIGINT {
+			pressed = keys.press(clock.Now(), typed)
+		}
 		switch {
 		case event == "q":
 			return r.leave(s, attended, nil)
-		case event == syscall.SIGHUP || event == syscall.SIGTERM || event == syscall.SIGINT && cancelled:
+		case event == syscall.SIGHUP || event == syscall.SIGTERM || pressed == leaves:
 			return r.leave(s, attended, &app.Interrupted{Signal: event.(syscall.Signal)}) //nolint:forcetypeassert // see above
-		case event == syscall.SIGINT && asked.IsZero():
-			asked = clock.Now()
+		case pressed == asks:
 			s.say(fmt.Sprintf("^C again within %s cancels; else it goes on: %s shows it", again, r.again()))
-		case event == syscall.SIGINT:
-			cancelled = true
+		case pressed == cancels:
 			open := slices.DeleteFunc(slices.Clone(tasks), func(t spool.Summary) bool { return t.State.Final() })
 			s.say(fmt.Sprintf("cancelling %s", tasklist.CountOf(open)))
 			if err := errors.Join(r.spool.RequestStops(open)...); err != nil {
@@ -121,6 +121,46 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 			}
 		}
 	}
+}
+
+// interrupts are the presses of ^C, and what has followed:
+//
+//	none ──► asked ──► cancelled ──► the run is left
+//	           └ again is over ──► the run is left
+//
+// Within twice of the first, another one is the same, unless it was typed.
+type interrupts struct {
+	asked     time.Time // zero: none
+	cancelled bool
+}
+
+// press is what follows on one of them.
+type press int
+
+const (
+	repeated press = iota // nothing
+	asks
+	cancels
+	leaves
+)
+
+func (i *interrupts) press(now time.Time, typed bool) press {
+	switch {
+	case i.asked.IsZero():
+		i.asked = now
+		return asks
+	case !typed && now.Sub(i.asked) < twice:
+		return repeated
+	case !i.cancelled:
+		i.cancelled = true
+		return cancels
+	}
+	return leaves
+}
+
+// over reports whether there is no second one to come.
+func (i *interrupts) over(now time.Time) bool {
+	return !i.asked.IsZero() && !i.cancelled && now.Sub(i.asked) > again
 }
 
 // again is the command that shows the run.
