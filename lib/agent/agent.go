@@ -69,7 +69,13 @@ type Agent struct {
 	recovering sync.Mutex
 	room       Room
 	counted    time.Time // when the runner was last asked for limits
-	notices    notices
+	refusals   struct {  // the last one by a limit
+		sync.Mutex
+		of     string
+		at     time.Time
+		limits []runner.Limit
+	}
+	notices notices
 }
 
 func (a *Agent) now() time.Time {

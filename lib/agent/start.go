@@ -275,7 +275,7 @@ func (a *Agent) later(d Dir, record Record, why error) (task.Outcome, error) {
 
 // limited has the tasks of a kind wait for room, as a limit on submitted jobs has refused one.
 func (a *Agent) limited(ctx context.Context, record Record, why error) (task.Outcome, error) {
-	kind, limits := kindOf(record.RequiresGPU), a.limits(ctx, why.Error())
+	kind, limits := kindOf(record.RequiresGPU), a.refusing(ctx, record.needs(), why.Error())
 	var b breaker
 	err := a.Store.breakers(func(all map[string]breaker) bool {
 		b = refusedByLimit(why.Error(), limits, all[kind], a.now())
@@ -288,13 +288,28 @@ func (a *Agent) limited(ctx context.Context, record Record, why error) (task.Out
 	return a.outcome("deferred", record, "held: "+b.limit()), nil
 }
 
+// refusing is limits for a refusal. Submissions that are refused at the same time share an answer.
+func (a *Agent) refusing(ctx context.Context, n runner.Needs, refusal string) []runner.Limit {
+	a.refusals.Lock()
+	defer a.refusals.Unlock()
+	of := fmt.Sprintf("%+v %s", n, refusal)
+	if age := a.now().Sub(a.refusals.at); a.refusals.of != of || age < 0 || age >= sharedRefusal {
+		a.refusals.limits = a.limits(ctx, n, refusal)
+		a.refusals.of, a.refusals.at = of, a.now()
+	}
+	return a.refusals.limits
+}
+
+// sharedRefusal is how long the limits after a refusal hold for equal refusals: less than a turn, in which there is room again.
+const sharedRefusal = 2 * time.Second
+
 // limits asks the runner for the limits that a refusal may be of; nil if it cannot tell.
-func (a *Agent) limits(ctx context.Context, refusal string) []runner.Limit {
+func (a *Agent) limits(ctx context.Context, n runner.Needs, refusal string) []runner.Limit {
 	limiter := a.Runner.Can().Limit
 	if limiter == nil {
 		return nil
 	}
-	limits, err := limiter.Limits(ctx, refusal)
+	limits, err := limiter.Limits(ctx, n, refusal)
 	if err != nil {
 		a.Log.Info("the limits on submitted jobs are not known", "error", err)
 	}
@@ -311,7 +326,7 @@ func (a *Agent) count(ctx context.Context, starts map[string]bool, ended int) er
 			known[kind] = nil
 			if b.Of != "" && ask {
 				a.counted = a.now()
-				known[kind] = a.limits(ctx, b.Reason)
+				known[kind] = a.limits(ctx, runner.Needs{GPU: kind == kindOf(true)}, b.Reason)
 			}
 		}
 	}

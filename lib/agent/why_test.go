@@ -123,7 +123,7 @@ func (r *smallRunner) used() (n int) {
 	return n
 }
 
-func (r *smallRunner) Limits(context.Context, string) ([]runner.Limit, error) {
+func (r *smallRunner) Limits(context.Context, runner.Needs, string) ([]runner.Limit, error) {
 	r.asked++
 	return []runner.Limit{{Of: "alice", Used: r.used(), Max: r.most}}, nil
 }

@@ -214,8 +214,8 @@ type Limit struct {
 
 // A Limiter knows the limits on submitted jobs.
 type Limiter interface {
-	// Limits returns those that may be the reason of a refusal, the one with the least room first.
-	Limits(ctx context.Context, refusal string) ([]Limit, error)
+	// Limits returns those that may be the reason of a refusal of a job with such needs, the one with the least room first.
+	Limits(ctx context.Context, n Needs, refusal string) ([]Limit, error)
 }
 
 // A Trimmer cancels jobs that the agent does not need, without waiting for their end.

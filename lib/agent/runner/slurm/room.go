@@ -14,8 +14,9 @@ import (
 )
 
 // Limits asks the controller once for the limits on submitted jobs that its refusal may be of. Limits of
-// accounts, for which it lists all associations, are asked for only if the refusal names them.
-func (r *Runner) Limits(ctx context.Context, refusal string) ([]runner.Limit, error) {
+// accounts, for which it lists all associations, are asked for only if the refusal names them. Those of accounts that the job does
+// not charge are left out, if its options name one.
+func (r *Runner) Limits(ctx context.Context, n runner.Needs, refusal string) ([]runner.Limit, error) {
 	u, err := user.LookupId(strconv.Itoa(r.uid))
 	if err != nil {
 		return nil, err
@@ -28,12 +29,17 @@ func (r *Runner) Limits(ctx context.Context, refusal string) ([]runner.Limit, er
 	if err != nil {
 		return nil, err
 	}
-	return submitLimits(usages, u.Username, uint32(r.uid), refusal), nil
+	account := ""
+	if options, err := r.options.forTask(ctx, n, ""); err == nil {
+		account = options.Value("account")
+	}
+	return submitLimits(usages, u.Username, uint32(r.uid), account, refusal), nil
 }
 
 // submitLimits returns the limits on submitted jobs of a user, the one with the least room first: of QoS
-// if a refusal names a QoS, of associations if it names one of these, or all.
-func submitLimits(u slurm.Usages, name string, uid uint32, refusal string) []runner.Limit {
+// if a refusal names a QoS, of associations if it names one of these, or all. Of accounts, it returns those of one and of those above
+// it; "": those of all accounts of the user.
+func submitLimits(u slurm.Usages, name string, uid uint32, only, refusal string) []runner.Limit {
 	var all []runner.Limit
 	add := func(of string, limit slurm.Limit[int64], used int64) {
 		if limit.Set {
@@ -45,8 +51,10 @@ func submitLimits(u slurm.Usages, name string, uid uint32, refusal string) []run
 	for _, a := range u.Associations {
 		switch a.User {
 		case name:
-			accounts[a.Account] = true
 			byUser++
+			if charged(a.Account, only) {
+				accounts[a.Account] = true
+			}
 		case "":
 			parents[a.Account] = a.Parent
 		}
@@ -65,7 +73,7 @@ func submitLimits(u slurm.Usages, name string, uid uint32, refusal string) []run
 				whose += " in account " + a.Account
 			}
 			switch {
-			case a.User == name:
+			case a.User == name && charged(a.Account, only):
 				add(whose, a.MaxSubmit, a.Submit)
 				add(whose, a.Grp.Submit, a.Submit)
 			case a.User == "" && accounts[a.Account]:
@@ -88,3 +96,6 @@ func submitLimits(u slurm.Usages, name string, uid uint32, refusal string) []run
 	})
 	return all
 }
+
+// charged reports whether a job is of an account, if it is of only one; names of accounts have lower case in Slurm.
+func charged(account, only string) bool { return only == "" || strings.EqualFold(account, only) }
