@@ -148,11 +148,27 @@ func TestRecordsOfTasksThatAreOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// What was killed right after it had made a directory, or had locked it, leaves no record.
+	ago := time.Now().Add(-2 * leftoverAge)
+	for _, id := range []task.ID{"made", "locked", "making"} {
+		d, err := store.Create(id)
+		if err == nil && id == "locked" {
+			err = errors.Join(os.WriteFile(d.file(lockFile), nil, 0o600), os.Chtimes(d.file(lockFile), ago, ago))
+		}
+		if err == nil && id == "made" {
+			err = os.Chtimes(d.Path, ago, ago)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	a := &Agent{Queue: overQueue{t: t}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, Transfers: &transfer.Store{Dir: t.TempDir()}}
 	if err := a.Tidy(t.Context(), 30*24*time.Hour, 24*time.Hour); err != nil {
 		t.Error(err)
 	}
-	if ids, err := store.IDs(); err != nil || !slices.Equal(ids, []task.ID{"fresh"}) {
+	ids, err := store.IDs()
+	slices.Sort(ids)
+	if err != nil || !slices.Equal(ids, []task.ID{"fresh", "making"}) {
 		t.Errorf("%q are left, %v", ids, err)
 	}
 }

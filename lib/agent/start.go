@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -39,6 +40,7 @@ func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
 		return a.outcome("skipped", Record{ID: id}, "another process works on the task"), nil
 	}
 	if err != nil {
+		_ = os.Remove(d.Path) // if it is empty: the task may be another agent's next
 		return task.Outcome{}, err
 	}
 	defer held.Close()

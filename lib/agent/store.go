@@ -452,6 +452,12 @@ func (s *Store) removeUnbegun(before time.Time) error {
 	for _, id := range ids {
 		d := s.Task(id)
 		info, err := os.Stat(d.file(lockFile))
+		if errors.Is(err, fs.ErrNotExist) { // it was killed before it could lock it, or the disk was full
+			if info, err := os.Stat(d.Path); err == nil && clock.Modified(info).Before(before) {
+				_ = os.Remove(d.Path) // if it is empty
+			}
+			continue
+		}
 		if err != nil || !clock.Modified(info).Before(before) {
 			continue
 		}
