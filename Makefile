@@ -36,7 +36,7 @@ SLURMTESTS := 'Slurm|Srun|AreTrue|Accepted|Land'
 SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench sbatch
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos hostile fuzz man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
+.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos hostile fuzz man html completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -157,6 +157,10 @@ fuzz: ## run each fuzz target for FUZZTIME, with FUZZSEED=1 on much the same inp
 
 man: ## make the man pages of their sources
 	$(GO) run ./man/generate -out man $(addsuffix .md,$(PAGES))
+
+HTML ?= bin/html
+html: ## make pages for a browser of the man pages, with an index: bin/html/index.html (HTML)
+	$(GO) run ./man/generate -html -out '$(HTML)' $(addsuffix .md,$(PAGES))
 
 completions: build ## make the shell completions of the tools' own flags
 	$(GO) run ./completions/generate -bin bin -out completions $(TOOLS)

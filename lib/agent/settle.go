@@ -124,7 +124,7 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 	}
 	k.Restarts = job.Restarts
 	if s.again {
-		return a.submitAgain(ctx, d, k, job.Reason, patience)
+		return a.submitAgain(ctx, d, k, job, patience)
 	}
 	if trimmer := a.Runner.Can().Trim; trimmer != nil && job.Stale {
 		a.Log.Info("a job whose command has ended is cancelled", "task", k.ID, "job", k.Job)
@@ -177,7 +177,8 @@ func (a *Agent) changeJob(d Dir, k Tracked, job string, submitted time.Time) (*T
 
 // submitAgain releases a task whose job has provably not begun: ponos-start submits it again,
 // after a pause that grows. It returns nil then.
-func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string, patience <-chan struct{}) (*Tracked, error) {
+func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, job runner.Job, patience <-chan struct{}) (*Tracked, error) {
+	reason := job.Reason
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
 		return &k, nil
@@ -194,6 +195,12 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 		k = r.tracked()
 		return &k, nil
 	}
+	// A job that has ended may have claimed the task before it failed to begin it. One that is only forgotten runs it, if it has
+	// claimed it since: then it is no longer one that has not begun.
+	owner, err := record.ReadOwner(d.Path, k.Attempt)
+	if err != nil || owner == k.Job && job.Forgotten {
+		return &k, err
+	}
 	if r.Tries++; r.Tries >= maxSubmissions {
 		held.Close()
 		reason = fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)
@@ -205,10 +212,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 			return &k, err
 		}
 	}
-	// A job that has ended may have claimed the task before it failed to begin it.
-	if owner, err := record.ReadOwner(d.Path, k.Attempt); err != nil {
-		return &k, err
-	} else if owner == k.Job {
+	if owner == k.Job {
 		if err := os.Remove(d.file(record.Owner(k.Attempt))); err != nil {
 			return &k, err
 		}

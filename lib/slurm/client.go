@@ -94,10 +94,7 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	if cmd.Env == nil {
 		cmd.Env = c.environ()
 	}
-	limit, err := patience()
-	if err != nil {
-		return nil, err
-	}
+	limit := Patience()
 	if c.Soon || name == "sacctmgr" { // callers can continue without the associations
 		limit = min(limit, soon)
 	}

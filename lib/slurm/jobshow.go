@@ -60,6 +60,16 @@ func (c *Client) JobDetails(ctx context.Context, job string) ([]JobDetail, error
 	return details, err
 }
 
+// Forgot reports whether the controller says that it does not know a job. An answer that cannot be read says nothing.
+func (c *Client) Forgot(ctx context.Context, job string) (bool, error) {
+	_, err := show(ctx, c, parseJobDetails, append(slices.Clip(detailsArgs), job)...)
+	var e *Error
+	if errors.As(err, &e) && e.Says("Invalid job id") {
+		return true, nil
+	}
+	return false, err
+}
+
 // maxApart limits the jobs that AllJobDetails asks for one by one.
 const maxApart = 16
 

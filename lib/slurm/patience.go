@@ -22,13 +22,20 @@ const (
 func Patience() time.Duration {
 	limit, err := patience()
 	if err != nil {
-		return usual // the command itself reports the error
+		return usual
 	}
 	return limit
 }
 
 // Soon is how long a command of Slurm may take whose answer the caller can do without.
 func Soon() time.Duration { return min(Patience(), soon) }
+
+// CheckEnvironment returns an error if the variable that sets the limit has none, for tools to say so whether or not they come
+// to run a command of Slurm: answers may be known from before.
+func CheckEnvironment() error {
+	_, err := patience()
+	return err
+}
 
 func patience() (time.Duration, error) {
 	text := os.Getenv(limitEnv)

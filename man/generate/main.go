@@ -1,6 +1,7 @@
-// Command generate makes the man pages of their sources.
+// Command generate makes the man pages of their sources, or pages for a browser.
 //
 //	go run ./man/generate -out man man/ponos-poll.1.md ...
+//	go run ./man/generate -html -out bin/html man/*.md
 package main
 
 import (
@@ -22,8 +23,14 @@ func main() { os.Exit(app.Main(run)) } //nolint:forbidigo // the one place that 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: "generate", Usage: "make man pages", ArgsUsage: "SOURCE...",
-		Flags: []cli.Flag{&cli.StringFlag{Name: "out", Value: "man", Usage: "write into `DIR`"}},
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "out", Value: "man", Usage: "write into `DIR`"},
+			&cli.BoolFlag{Name: "html", Usage: "write pages for a browser, and index.html"},
+		},
 		Action: func(c *cli.Context) error {
+			if c.Bool("html") {
+				return writeHTML(c.String("out"), c.Args().Slice())
+			}
 			for _, source := range c.Args().Slice() {
 				text, err := os.ReadFile(source)
 				if err != nil {

@@ -116,3 +116,21 @@ func TestSilentSlurm(t *testing.T) {
 		})
 	}
 }
+
+// TestNonsenseTimeout has each tool that may ask Slurm say that the limit cannot be read, also where it does not come to ask.
+func TestNonsenseTimeout(t *testing.T) {
+	t.Parallel()
+	home, env := silentSlurm(t)
+	for tool, args := range map[string]string{
+		"fairshare": "jobs", "lfind": "cpu()", "jobpool": "true", "ponos-list": "", "ponos-poll": "", "ponos-retry": "x", "ponos-run": "-- true",
+		"ponos-setup": "", "ponos-start": "", "ponos-stop": "", "ponos-submit": "-- true",
+	} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(harness.Bin, tool), strings.Fields(args)...)
+		cmd.Dir, cmd.Env = home, append(env, "PONOS_SLURM_TIMEOUT=soon")
+		said, _ := cmd.CombinedOutput()
+		want := tool + `: PONOS_SLURM_TIMEOUT: invalid duration "soon": `
+		if cmd.ProcessState.ExitCode() != 2 || !strings.HasPrefix(string(said), want) {
+			t.Errorf("%s: status %d, want 2; printed:\n%swant %s...", tool, cmd.ProcessState.ExitCode(), said, want)
+		}
+	}
+}

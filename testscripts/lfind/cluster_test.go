@@ -403,4 +403,10 @@ func TestClusters(t *testing.T) {
 	if out != "" || status != 3 || !strings.Contains(errs, "elsewhere") || !strings.Contains(errs, `hint: "sacctmgr show clusters" lists`) {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
+	// One that cannot be asked is passed over.
+	other, errs, status := s.Run("lfind", "-M", "elsewhere,testbed", "cuda(mem=20G) & duration=10min")
+	if strings.TrimSpace(other) != strings.TrimSpace(s.Must("lfind", "-M", "testbed", "cuda(mem=20G) & duration=10min")) || status != 0 ||
+		!strings.Contains(errs, "note: cluster elsewhere could not be asked: ") {
+		t.Errorf("status %d, %s%s", status, other, errs)
+	}
 }

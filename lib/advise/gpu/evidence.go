@@ -1,32 +1,34 @@
 package gpu
 
 import (
-	"slices"
-	"strconv"
 	"strings"
 )
 
 // Evidence is what features of a node say of its GPUs beside what their type says.
 type Evidence struct {
 	Match
-	// By are the features that decided something.
+	// By are the features, and the names of partitions, that decided something.
 	By []string
 	// Contradicts are the features that name other GPUs than the type.
 	Contradicts []string
 }
 
-// Narrow applies the features of a node to what the type of its GPUs says: a model, an instance type of a
-// cloud or a size of memory that is one of the candidates decides. Without a type, the features alone name the GPUs.
-func (c *Catalogue) Narrow(of Match, features []string) Evidence {
+// Narrow applies the features of a node, and then the names of its partitions, to what the type of its GPUs says: a model,
+// an instance type of a cloud, a generation or a size of memory that only some of the candidates have decides. Without a
+// type, the features alone name the GPUs, and where they name none, the partitions.
+func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
 	e := Evidence{Match: of}
 	if len(of.Models) == 0 {
-		slice, least, most := of.Slice, of.Least, of.Most
-		if e.Match = c.Features(features); slice != "" {
-			e.Slice, e.Least, e.Most = slice, least, most
-		}
+		e.name(c.Features(features), of, features, c.Feature)
+	}
+	if len(e.Models) == 0 {
+		e.name(c.both(places, c.place), of, places, c.place)
+	}
+	if len(e.Models) == 0 && e.Maker == "" {
 		for _, f := range features {
-			if m := c.Feature(f); m.Whole && len(m.Models) > 0 && len(e.Models) > 0 {
-				e.By = append(e.By, f)
+			if r := c.feature(f); r.Maker != "" && r.about && !r.foreign {
+				e.Maker, e.By = r.Maker, append(e.By, f)
+				break
 			}
 		}
 	}
@@ -36,30 +38,21 @@ func (c *Catalogue) Narrow(of Match, features []string) Evidence {
 		if len(e.Models) < 2 {
 			break
 		}
-		found := c.Feature(f)
-		if of := generations[strings.ToLower(f)]; of.most > 0 {
-			found = Match{Whole: true}
-			for _, x := range e.Models {
-				if x.Vendor == NVIDIA && x.CC >= of.least && x.CC <= of.most {
-					found.Models = append(found.Models, x)
-				}
-			}
-		}
-		if len(found.Models) > 0 && found.Whole {
-			switch both := e.Both(found); {
+		r := c.feature(f)
+		if len(r.Models) > 0 && r.Whole {
+			switch both := e.Both(r.Match); {
 			case len(both.Models) == len(e.Models):
 			case len(both.Models) > 0:
 				e.keep(both.Models)
 				e.By = append(e.By, f)
-			default:
+			case r.about:
 				e.Contradicts = append(e.Contradicts, f)
 			}
 			continue
 		}
-		bytes, _ := FeatureSize(f)
-		some := e.OfSize(bytes).Models
+		some := e.OfSize(r.size).Models
 		switch {
-		case bytes == 0 || len(some) == len(e.Models):
+		case r.size == 0 || len(some) == len(e.Models):
 		case sizes == nil:
 			ofSize, sizes = some, []string{f}
 		default: // one of them is not of the GPUs, or the other
@@ -73,7 +66,30 @@ func (c *Catalogue) Narrow(of Match, features []string) Evidence {
 		e.keep(both.Models)
 		e.By = append(e.By, sizes...)
 	}
+	if all := e.Both(c.both(places, c.place)); len(all.Models) > 0 && len(all.Models) < len(e.Models) {
+		e.keep(all.Models)
+		for _, name := range places {
+			if m := c.place(name); m.Whole && len(m.Models) > 0 {
+				e.By = append(e.By, name)
+			}
+		}
+	}
 	return e
+}
+
+// name takes over what names say of GPUs of which the type tells nothing, or only the slice.
+func (e *Evidence) name(m, of Match, names []string, says func(string) Match) {
+	if len(m.Models) == 0 {
+		return
+	}
+	if e.Match = m; of.Slice != "" {
+		e.Slice, e.Least, e.Most = of.Slice, of.Least, of.Most
+	}
+	for _, f := range names {
+		if m := says(f); m.Whole && len(m.Models) > 0 {
+			e.By = append(e.By, f)
+		}
+	}
 }
 
 // keep reduces the candidates to some of them. The memory of a slice stays.
@@ -83,28 +99,61 @@ func (m *Match) keep(models []Model) {
 	}
 }
 
-// Feature is what a feature names: a model, or an instance type.
-func (c *Catalogue) Feature(f string) Match {
-	if m, ok := c.named.Load(f); ok {
-		return m.(Match)
+// Features finds the GPU that the features of a node name, none if they name none
+// or several that are not the same.
+func (c *Catalogue) Features(features []string) Match { return c.both(features, c.Feature) }
+
+// both is what names have in common.
+func (c *Catalogue) both(names []string, says func(string) Match) Match {
+	var m Match
+	for _, f := range names {
+		found := says(f)
+		if !found.Whole || len(found.Models) == 0 {
+			continue
+		}
+		if len(m.Models) == 0 {
+			m = found
+		} else if m = m.Both(found); len(m.Models) == 0 {
+			return Match{}
+		}
 	}
-	name := f
-	if i := strings.LastIndexAny(f, ":=_-"); i > 0 {
-		name = f[len(feature.FindString(f)):]
-	}
-	if model := instance(name); model != "" {
-		name = model
-	}
-	m := c.Lookup(name)
-	m.Whole = m.Whole && m.Slice != SomeSlice // the node can have slices; the type tells
-	c.named.Store(f, m)
 	return m
 }
 
-// generations of NVIDIA's GPUs by their compute capabilities. As features they tell models of one name apart.
-var generations = map[string]struct{ least, most Capability }{
-	"maxwell": {50, 53}, "pascal": {60, 62}, "volta": {70, 72}, "turing": {75, 75}, "ampere": {80, 87},
-	"ada": {89, 89}, "lovelace": {89, 89}, "adalovelace": {89, 89}, "hopper": {90, 90}, "blackwell": {100, 121},
+// Feature is what a feature says of GPUs: a model, a generation, or an instance type. It is whole if it can be of nothing
+// else.
+func (c *Catalogue) Feature(f string) Match {
+	r := c.feature(f)
+	r.Whole = r.Whole && r.about && r.Slice != SomeSlice // the node can have slices; the type tells
+	return r.Match
+}
+
+// FeatureSize is the size of a GPU's memory in bytes that a feature names without a model: GPU_MEM:80GB, gpuram48gb,
+// vram80, gpu80, 80gb; 0: none. It is sure if the words can mean nothing else.
+func (c *Catalogue) FeatureSize(f string) (bytes int64, sure bool) {
+	r := c.feature(f)
+	return r.size, r.sure
+}
+
+// feature reads a feature. Many nodes have the same.
+func (c *Catalogue) feature(f string) reading {
+	if r, ok := c.named.Load(f); ok {
+		return r.(reading)
+	}
+	name := f
+	if model := instance(f[strings.LastIndexAny(f, ":=")+1:]); model != "" {
+		name = model
+	}
+	r := c.read(name)
+	c.named.Store(f, r)
+	return r
+}
+
+// place is what the name of a partition says of GPUs. It may have any words beside, if the model can be nothing else.
+func (c *Catalogue) place(name string) Match {
+	r := c.feature(name)
+	r.Whole = len(r.Models) > 0 && r.Slice == "" && r.about && (!r.foreign || r.long)
+	return r.Match
 }
 
 // instances are the GPUs of instance types, by the beginning of their names.
@@ -140,52 +189,4 @@ func instance(name string) string {
 		return "A100 80GB PCIe"
 	}
 	return ""
-}
-
-// FeatureSize is the size of a GPU's memory in bytes that a feature names by words and one number: GPU_MEM:80GB,
-// gpuram48gb, vram80, gpu80, 80gb; 0: none. It is sure if the words can mean nothing else.
-func FeatureSize(f string) (bytes int64, sure bool) {
-	before, number, after := numbered(strings.ToLower(f))
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 4 || n > 999 {
-		return 0, false
-	}
-	unit := false
-	if len(after) > 0 && slices.Contains([]string{"g", "gb", "gib"}, after[0]) {
-		unit, after = true, after[1:]
-	}
-	gpu, memory := false, false
-	for _, w := range append(before, after...) {
-		switch w {
-		case "gpu", "gpus", "cuda", "device":
-			gpu = true
-		case "mem", "memory", "ram", "size":
-			memory = true
-		case "vram", "gpumem", "gpumemory", "gpuram", "gpuvram", "gpum", "gmem", "gram", "hbm":
-			gpu, memory = true, true
-		case "min", "per", "of", "nvidia":
-		default:
-			return 0, false
-		}
-	}
-	if memory && !gpu || !gpu && !unit {
-		return 0, false // main memory, or any number
-	}
-	return n * 1e9, gpu && (memory || unit)
-}
-
-// numbered splits a name at its only number into the words before and behind.
-func numbered(name string) (before []string, number string, after []string) {
-	from := strings.IndexAny(name, "0123456789")
-	if from < 0 {
-		return nil, "", nil
-	}
-	to := from
-	for to < len(name) && name[to] >= '0' && name[to] <= '9' {
-		to++
-	}
-	if strings.ContainsAny(name[to:], "0123456789.") {
-		return nil, "", nil
-	}
-	return words(name[:from]), name[from:to], words(name[to:])
 }

@@ -18,6 +18,7 @@ const (
 	AMD    Vendor = "amd"
 	Intel  Vendor = "intel"
 	Apple  Vendor = "apple"
+	Habana Vendor = "habana"
 )
 
 // Capability is a CUDA compute capability in tenths, 80 for 8.0; 0: none.
@@ -56,7 +57,7 @@ type Catalogue struct {
 	models []Model
 	keys   map[string][]int // squeezed names and aliases -> models
 	words  []map[string]bool
-	named  sync.Map // feature -> Match: many nodes have the same
+	named  sync.Map // feature -> reading: many nodes have the same
 }
 
 // Models are all models of the catalogue, in its order.
@@ -141,14 +142,6 @@ func (c *Catalogue) add(key string, i int) {
 	}
 }
 
-// brands are the words of a name that tell no model: they are left out of short
-// names.
-var brands = map[string]bool{
-	"nvidia": true, "amd": true, "intel": true, "tesla": true, "geforce": true, "quadro": true, "grid": true,
-	"instinct": true, "radeon": true, "data": true, "center": true, "gpu": true, "gpus": true, "r": true,
-	"generation": true, "graphics": true, "card": true,
-}
-
 // ownNames are the ways to write the name of a model that has the given words: with
 // and without what stands before the number.
 func ownNames(w []string) []string {
@@ -158,7 +151,7 @@ func ownNames(w []string) []string {
 		if name := strings.Join(w, ""); strings.ContainsAny(name, "0123456789") || names == nil {
 			names = append(names, name)
 		}
-		if !brands[w[0]] && (!geforce || w[0] != "rtx" && w[0] != "gtx") || len(w) == 1 {
+		if vocabulary[w[0]]&isBrand == 0 && (!geforce || w[0] != "rtx" && w[0] != "gtx") || len(w) == 1 {
 			break
 		}
 		w = w[1:]

@@ -215,18 +215,42 @@ func TestNarrow(t *testing.T) {
 		{"", "p4d.24xlarge", 40960}, {"", "g6.xlarge,dynamic", 23034}, {"", "p3.2xlarge", 16384}, {"", "p3dn.24xlarge", 32768}, {"", "a2-ultragpu-8g", 81920},
 		{"v100", "gpu32", 32768}, {"v100", "v100-16g", 16384}, {"v100", "nvidia,cuda,vram32", 32768}, {"h100", "80gb", 81559}, {"h100", "h100_nvl", 95830}, {"h100", "vram94", 95830},
 		{"a100", "mem80gb", 0}, {"a100", "rack80", 0}, {"a100", "GPU4", 0}, {"a100", "16gb", 0}, {"a100", "h100", 0}, {"a100", "ib,amd,80", 0}, {"a100", "40gb,80gb", 0}, {"a100", "80gb,gpu80", 81920},
+		{"a100", "sxm4-80gb", 81920}, {"a100", "hbm2e_80gb", 81920}, {"a100", "gpu_80g_ib", 81920}, {"a100", "ampere80", 81920}, {"a100", "gpu_mem_81920", 81920},
+		{"a100", "gpumem81920mb", 81920}, {"a100", "gpumodel:a100_80g", 81920}, {"ampere", "A100x80", 81920}, {"", "gputype_v100,gpu32", 32768},
+		{"v100", "gpu16", 0}, {"rtx3080", "cuda12", 0}, {"rtx3080", "cuda_12", 0}, {"", "hopper", 0}, {"", "gpu_node_64g", 0}, {"a100", "sm_80", 0},
 	} {
-		e := Builtin().Narrow(Builtin().Lookup(c.kind), strings.Split(c.features, ","))
+		e := Builtin().Narrow(Builtin().Lookup(c.kind), strings.Split(c.features, ","), nil)
 		if got := e.Least >> 20; e.Least == e.Most && got != c.mib || e.Least != e.Most && c.mib != 0 {
 			t.Errorf("%q with %s: %d to %d MiB, want %d", c.kind, c.features, e.Least>>20, e.Most>>20, c.mib)
 		}
 	}
-	if e := Builtin().Narrow(Builtin().Lookup("a100"), []string{"h100"}); len(e.Contradicts) != 1 {
+	if e := Builtin().Narrow(Builtin().Lookup("a100"), []string{"h100"}, nil); len(e.Contradicts) != 1 {
 		t.Errorf("%+v", e)
 	}
-	for f, want := range map[string]bool{"gpuram48gb": true, "GPU_MEM:80GB": true, "vram24": true, "gpu80": false, "80gb": false, "GPUM24G": true, "GPU2": false, "RTX2080": false, "cpu80": false} {
-		if _, sure := FeatureSize(f); sure != want {
+	for f, want := range map[string]bool{"sxm4-80gb": true, "gpu_mem_81920": true, "mem81920": false, "cuda80": false, "gpuram48gb": true, "GPU_MEM:80GB": true, "vram24": true, "gpu80": false, "80gb": false, "GPUM24G": true, "GPU2": false, "RTX2080": false, "cpu80": false} {
+		if _, sure := Builtin().FeatureSize(f); sure != want {
 			t.Errorf("FeatureSize(%s): sure %v", f, sure)
+		}
+	}
+}
+
+// TestPlaces holds what the names of partitions decide.
+func TestPlaces(t *testing.T) {
+	for _, c := range []struct{ kind, features, places, want string }{
+		{"", "", "gpu_mi300", "mi300"}, {"", "", "accelerated-h100", "h100"}, {"", "", "gpu-a100-80gb,all", "a100"}, {"", "", "gpuA40x4", "NVIDIA A40"}, {"", "", "a100_normal_q", "a100"},
+		{"", "", "dev_gpu_4_v100s", "Tesla V100S-PCIE-32GB"}, {"", "", "gpu_t4_long", "Tesla T4"}, {"", "ib", "kit-rtx-a5000", "NVIDIA RTX A5000"}, {"", "", "gpu_ampere", "ampere"},
+		{"", "", "project-a2", ""}, {"", "", "ampere", ""}, {"", "", "room-1080", ""}, {"", "", "ica100", ""}, {"", "", "gpu-a100,h100", ""}, {"", "", "gpu_mig", ""}, {"", "", "h100-mig", ""},
+		{"", "v100s", "a100", "Tesla V100S-PCIE-32GB"}, {"a100", "", "a100-sxm4-80gb", "NVIDIA A100-SXM4-80GB"}, {"a100", "", "h100", "a100"}, {"a100", "", "a100_pcie_40gb,a100_80gb", "a100"},
+		{"big", "", "gpu-l40s-low", "NVIDIA L40S"},
+	} {
+		e := Builtin().Narrow(Builtin().Lookup(c.kind), strings.Split(c.features, ","), strings.Split(c.places, ","))
+		if e.Label() != c.want || len(e.Contradicts) > 0 {
+			t.Errorf("%q with %s in %s: %q, want %q", c.kind, c.features, c.places, e.Label(), c.want)
+		}
+	}
+	for features, want := range map[string]Vendor{"gfx1151,amd": AMD, "rocm": AMD, "amd": "", "intel,avx": "", "gpu_amd": AMD, "max": "", "gaudi3": Habana} {
+		if e := Builtin().Narrow(Match{}, strings.Split(features, ","), nil); e.Vendor() != want {
+			t.Errorf("%s: %q", features, e.Vendor())
 		}
 	}
 }
@@ -320,12 +344,12 @@ func TestLoad(t *testing.T) {
 }
 
 func FuzzLookup(f *testing.F) {
-	for _, s := range []string{"a100", "nvidia_a100_80gb_pcie_3g.40gb", "1g.5gb", "GPU_SKU:V100S_PCIE", "a10080gb", "1g.", "9g.99999gb", "\x00é"} {
+	for _, s := range []string{"a100", "nvidia_a100_80gb_pcie_3g.40gb", "1g.5gb", "GPU_SKU:V100S_PCIE", "a10080gb", "1g.", "9g.99999gb", "\x00é", "gpuA100x80", "mig1g10", "gpu_mem_81920", "8xh100nvl"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		m := Builtin().Lookup(name)
-		if m.Least > m.Most || m.Least < 0 || (len(m.Models) > 0 && m.Least == 0) {
+		if m.Least > m.Most || m.Least < 0 {
 			t.Errorf("Lookup(%q) = %+v", name, m)
 		}
 	})

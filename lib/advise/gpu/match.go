@@ -3,7 +3,6 @@ package gpu
 import (
 	"cmp"
 	_ "embed"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,8 @@ import (
 type Match struct {
 	// Models are those that the name can mean; none: the catalogue has none.
 	Models []Model
+	// Maker is who makes the GPUs, if the name tells that but no model of the catalogue.
+	Maker Vendor
 	// Whole reports that every word of the name was understood.
 	Whole bool
 	// Slice is the profile of a part of a GPU, such as "1g.10gb", or SomeSlice; "": a whole one.
@@ -33,7 +34,7 @@ func OtherSlice(a, b string) bool {
 // Vendor is who makes the GPUs, "" if the name does not tell.
 func (m Match) Vendor() Vendor {
 	if len(m.Models) == 0 {
-		return ""
+		return m.Maker
 	}
 	return m.Models[0].Vendor
 }
@@ -52,59 +53,8 @@ func (m Match) Capability() (least, most Capability) {
 
 // Lookup finds what a name means: one of a driver ("NVIDIA A100-SXM4-40GB"), of
 // gres.conf or AutoDetect ("nvidia_a100_80gb_pcie", "a100", "1g.10gb"), of a
-// feature or a person ("V100S_PCIE", "rtx2080ti").
-func (c *Catalogue) Lookup(name string) Match {
-	rest, slice, size := cutSlice(name)
-	w := words(rest)
-	if i := slices.Index(w, SomeSlice); i >= 0 && slice == "" {
-		slice, w = SomeSlice, slices.Delete(w, i, i+1)
-	}
-	found, left := c.longest(w)
-	if found == nil {
-		found, left = c.glued(w)
-	}
-	m := Match{Slice: slice, Whole: found != nil || slice != ""}
-	named := int64(0) // bytes, by the name itself
-	var others []string
-	for _, word := range left {
-		n, unit := nominal(word)
-		if n == 0 || !unit && len(found) < 2 && !c.slicing(found, n, unit) {
-			others = append(others, word)
-			continue
-		}
-		if fits := c.having(found, word); fits != nil {
-			found = fits
-		} else if fits := c.ofSize(found, n); fits != nil {
-			found = fits
-		} else if slice == "" && c.slicing(found, n, unit) {
-			slice, size = strconv.FormatInt(n, 10)+"gb", n*950e6
-			m.Slice = slice
-		} else if unit {
-			named = n * 1e9
-		}
-	}
-	for _, word := range others {
-		switch fits := c.having(found, word); {
-		case fits != nil:
-			found = fits
-		case brands[word] || forms[word]:
-		case notDesktop[word]:
-			found, m.Whole = nil, false
-		default:
-			m.Whole = false
-		}
-	}
-	for _, i := range found {
-		m.Models = append(m.Models, c.models[i])
-	}
-	m = bounds(m)
-	if slice != "" {
-		m.Least, m.Most = size, size
-	} else if named > 0 {
-		m.Least, m.Most = named, named
-	}
-	return m
-}
+// feature or a person ("V100S_PCIE", "rtx2080ti", "ampere").
+func (c *Catalogue) Lookup(name string) Match { return c.read(name).Match }
 
 // bounds sets the memory that models have. Rare ones count only where all are rare.
 func bounds(m Match) Match {
@@ -127,57 +77,22 @@ func bounds(m Match) Match {
 	return m
 }
 
-// forms are words that tell in which form a model is built. They matter only where
-// they tell models apart.
-var forms = map[string]bool{
-	"pcie": true, "pci": true, "sxm": true, "sxm2": true, "sxm3": true, "sxm4": true, "sxm5": true, "sxm6": true,
-	"nvl": true, "nvlink": true, "hbm": true, "hbm2": true, "hbm2e": true, "hbm3": true, "hbm3e": true,
-	"hgx": true, "dgx": true, "ac": true, "ada": true, "blackwell": true, "passive": true, "oam": true,
-}
-
-// notDesktop are words of models that have less memory than those of the same
-// number without.
-var notDesktop = map[string]bool{"laptop": true, "mobile": true, "maxq": true, "q": true}
-
 // longest finds the longest run of words that is a name, and the words around it.
-func (c *Catalogue) longest(w []string) (found []int, left []string) {
-	best, from, to := 0, 0, 0
+func (c *Catalogue) longest(w []string) (found []int, key string, left []string) {
+	from, to := 0, 0
 	for i := range w {
 		joined := ""
-		for j := i; j < len(w) && j < i+8; j++ {
+		for j := i; j < len(w) && j < i+12; j++ {
 			joined += w[j]
-			if is := c.keys[joined]; is != nil && len(joined) > best {
-				best, from, to, found = len(joined), i, j+1, is
+			if is := c.keys[joined]; is != nil && len(joined) > len(key) {
+				key, from, to, found = joined, i, j+1, is
 			}
 		}
 	}
 	if found == nil {
-		return nil, w
+		return nil, "", w
 	}
-	return found, append(slices.Clone(w[:from]), w[to:]...)
-}
-
-// glued finds a word that begins with a name, and continues with a size or a form:
-// v100sxm2, a10080gb.
-func (c *Catalogue) glued(w []string) (found []int, left []string) {
-	for i, word := range w {
-		for brand := range brands {
-			if is := c.keys[strings.TrimPrefix(word, brand)]; is != nil && len(word)-len(brand) > 1 && strings.HasPrefix(word, brand) {
-				return is, append(slices.Clone(w[:i]), w[i+1:]...)
-			}
-		}
-		for end := len(word) - 1; end > 1; end-- {
-			is := c.keys[word[:end]]
-			if is == nil {
-				continue
-			}
-			if _, unit := nominal(word[end:]); unit || forms[word[end:]] {
-				left = append(slices.Clone(w[:i]), word[end:])
-				return is, append(left, w[i+1:]...)
-			}
-		}
-	}
-	return nil, w
+	return found, key, append(slices.Clone(w[:from]), w[to:]...)
 }
 
 // sxm are the generations of NVIDIA's sockets, of which names often leave out the
@@ -198,16 +113,16 @@ func (c *Catalogue) having(models []int, word string) []int {
 
 // slicing reports whether a number that stands behind the name of a model is the size of a slice: all variants of the
 // model have more memory. A number without a unit may be that of a node; it has to be one of a profile.
-func (c *Catalogue) slicing(models []int, gigabytes int64, unit bool) bool {
+func (c *Catalogue) slicing(models []int, bytes int64, unit bool) bool {
 	if len(models) == 0 || slices.ContainsFunc(models, func(i int) bool {
-		return c.models[i].Vendor != NVIDIA || c.models[i].Memory <= gigabytes*1100e6
+		return c.models[i].Vendor != NVIDIA || c.models[i].Memory <= bytes/100*110
 	}) {
 		return false
 	}
 	if unit {
 		return true
 	}
-	suffix := "." + strconv.FormatInt(gigabytes, 10) + "gb"
+	suffix := "." + strconv.FormatInt(bytes/1e9, 10) + "gb"
 	for profile := range sliceMemory {
 		if strings.HasSuffix(profile, suffix) && c.models[models[0]].CC >= 80 {
 			return true
@@ -216,32 +131,15 @@ func (c *Catalogue) slicing(models []int, gigabytes int64, unit bool) bool {
 	return false
 }
 
-// ofSize are those of the models that are sold as having so many gigabytes.
-func (c *Catalogue) ofSize(models []int, gigabytes int64) []int {
+// ofSize are those of the models that are sold as having so many bytes.
+func (c *Catalogue) ofSize(models []int, bytes int64) []int {
 	var all []int
 	for _, i := range models {
-		if c.models[i].SoldAs(gigabytes * 1e9) {
+		if c.models[i].SoldAs(bytes) {
 			all = append(all, i)
 		}
 	}
 	return all
-}
-
-// nominal reads a size in gigabytes, such as 80gb or 80, and whether it has a unit.
-func nominal(word string) (gigabytes int64, unit bool) {
-	digits := strings.TrimRight(word, "gib")
-	switch word[len(digits):] {
-	case "g", "gb", "gib":
-		unit = true
-	case "":
-	default:
-		return 0, false
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n <= 0 || n > 999 || digits[0] == '0' {
-		return 0, false
-	}
-	return n, unit
 }
 
 // slices of GPUs (MIG) with the memory that a job has in MiB.
@@ -261,7 +159,8 @@ var sliceMemory = map[string]int64{
 func cutSlice(name string) (rest, slice string, memory int64) {
 	lower := strings.ToLower(name)
 	for i := 1; i+2 < len(lower); i++ {
-		if lower[i] != 'g' || lower[i-1] < '1' || lower[i-1] > '7' || i > 1 && isAlnum(lower[i-2]) {
+		if lower[i] != 'g' || lower[i-1] < '1' || lower[i-1] > '7' ||
+			i > 1 && isAlnum(lower[i-2]) && !strings.HasSuffix(lower[:i-1], SomeSlice) {
 			continue
 		}
 		start := i + 1
@@ -301,6 +200,9 @@ func isAlnum(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' 
 // OfSize is what is left of the models if each GPU is sold as having so many bytes:
 // "GPU_MEM:80GB" of an a100. The same match comes back if none has that much.
 func (m Match) OfSize(bytes int64) Match {
+	if bytes == 0 {
+		return m
+	}
 	var some []Model
 	for _, x := range m.Models {
 		if x.SoldAs(bytes) {
@@ -340,27 +242,6 @@ func (c *Catalogue) Names() []string {
 	}
 	slices.SortFunc(names, cmp.Compare)
 	return names
-}
-
-// feature is what stands before a model in the names of features: GPU_SKU:V100S_PCIE.
-var feature = regexp.MustCompile(`(?i)^(?:gpu[_-]?)?(?:sku|type|model|name|gpu)[_:=-]+`)
-
-// Features finds the GPU that the features of a node name, none if they name none
-// or several that are not the same.
-func (c *Catalogue) Features(features []string) Match {
-	var m Match
-	for _, f := range features {
-		found := c.Feature(f)
-		if !found.Whole || len(found.Models) == 0 {
-			continue
-		}
-		if len(m.Models) == 0 {
-			m = found
-		} else if m = m.Both(found); len(m.Models) == 0 {
-			return Match{}
-		}
-	}
-	return m
 }
 
 // Is says whether GPUs with one name are of the model that another name means:
@@ -413,6 +294,12 @@ func (m Match) Label() string {
 	for _, alias := range m.Models[0].Aliases {
 		if !slices.ContainsFunc(m.Models, func(x Model) bool { return !slices.Contains(x.Aliases, alias) }) {
 			return alias
+		}
+	}
+	least, most := m.Capability()
+	for name, g := range generations {
+		if least >= g.least && most <= g.most && len(name) > 3 && name != "adalovelace" {
+			return name
 		}
 	}
 	return m.Models[0].Name

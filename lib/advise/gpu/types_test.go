@@ -89,7 +89,49 @@ mi250x 64
 mi300a 128
 mi300x 192
 pvc 64 128
+A100x80 80
+a100x4 40 80
+a100sxm480gb 80
+a100-sxm-80 80
+h100-nvl-94 94
+h100pcie80gb 80
+v100nvlink 16 32
+nvidia_rtx_pro_6000_blackwell_server_edition 96
+rtx_ada_6000 48
+lovelace_l40 48
+ampere80 80
+ampere_80gb 80
+gpuA40x4 48
+l40s-48 48
+a30_24 24
+gb200nvl72 200
+4xh100 80 94
+gfx908 32
+gfx90a 64
+mi200 64
+mi300 128 192
+instinct_mi210 64
+dataCenterGpuMax1550 64
 `
+
+// Slices, which are no whole GPUs, and GPUs of which the maker alone is known.
+func TestOtherTypes(t *testing.T) {
+	for name, want := range map[string]string{
+		"a100mig": "mig", "a100.mig": "mig", "mig7": "mig", "a100_mig1g10": "1g.10gb", "h100_mig_1g.10gb": "1g.10gb", "h100_1.47": "47gb", "a30-1g6gb": "1g.6gb",
+	} {
+		if m := Builtin().Lookup(name); m.Slice != want || !m.Whole && name != "h100_1.47" {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	for name, want := range map[string]Vendor{
+		"amd": AMD, "gfx1151": AMD, "mi455x": AMD, "radeon": AMD, "vega10": AMD, "intel": Intel, "max": Intel, "xpu": Intel, "gaudi2": Habana, "hpu": Habana, "gfx90a": AMD,
+		"rtx": "", "gpu": "", "tesla": "", "big": "", "cuda12": "", "migrated": "",
+	} {
+		if m := Builtin().Lookup(name); m.Vendor() != want {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+}
 
 // Every name is known, and with its size.
 func TestTypes(t *testing.T) {

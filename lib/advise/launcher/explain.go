@@ -72,11 +72,16 @@ func (r *Row) KnownBy() []string {
 // Explain reports for every candidate why it is not used, and returns the answer, or nil. If
 // Slurm does not answer, that is a row and the error.
 func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, answer *Answer, err error) {
+	var missed error
 	for i := range r.Alternatives {
 		a := resolved(&r.Alternatives[i])
 		for _, l := range s.Launchers {
 			found, more, e := s.explain(ctx, l, a, answer == nil && err == nil)
-			if err == nil && answer == nil {
+			switch {
+			case e == nil || err != nil || answer != nil:
+			case l.passes(ctx):
+				missed = e
+			default:
 				err = e
 			}
 			for j := range more {
@@ -86,8 +91,12 @@ func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, an
 			if found != nil && answer == nil && err == nil {
 				answer = found
 				answer.Alternative = i
+				s.passed(answer)
 			}
 		}
+	}
+	if answer == nil && err == nil {
+		err = missed
 	}
 	return rows, answer, err
 }

@@ -296,7 +296,7 @@ func (l *Launcher) newGPU(from file.GPU, features []string) gpuSet {
 }
 
 // identify sets what the catalogue says of a GPU, found by model, else by Slurm's type, else by
-// the node's features, else by the names of its partitions. A memory that is set is kept.
+// the node's features, and the names of its partitions. A memory that is set is kept.
 func (l *Launcher) identify(g *gpuSet, features, places []string) {
 	g.is = l.factsOf(g.model, g.gres, features, places)
 	if g.most == 0 {
@@ -321,6 +321,8 @@ func (g *gpuSet) setKind() {
 		g.kind = "xpu"
 	case gpu.Apple:
 		g.kind = "mps"
+	case gpu.Habana:
+		g.kind = "hpu"
 	}
 }
 
@@ -350,7 +352,7 @@ func (l *Launcher) factsOf(model, gres string, features, places []string) *facts
 		return of
 	}
 	of := &facts{catalogue: l.catalogue, sources: slices.Clone(f.sources)}
-	of.Evidence = l.catalogue.Narrow(f.Match, slices.Concat(features, places))
+	of.Evidence = l.catalogue.Narrow(f.Match, features, places)
 	for _, name := range of.By {
 		what := "the feature %q"
 		if !slices.Contains(features, name) {
@@ -404,7 +406,7 @@ func (l *Launcher) feature(name string) featureFigures {
 			}
 		}
 	}
-	if bytes, sure := gpu.FeatureSize(name); l.guessing && sure {
+	if bytes, sure := l.catalogue.FeatureSize(name); l.guessing && sure {
 		f.memory = bytes
 	}
 	if l.features == nil {

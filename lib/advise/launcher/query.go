@@ -164,7 +164,7 @@ func reservedText(g *cluster.Group, reserved map[string]*slurm.Reservation) stri
 // slurmFigures returns the resources of a node. Slurm's figures have precedence over the node's
 // features, and these over what the node inherits from the file.
 //
-// The name of a partition is the last source: of GPUs without type and model, on nodes whose features do not tell.
+// The names of its partitions are the last source: of GPUs of which type, model and features do not tell all.
 func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Part, features []string) figures {
 	set(&c.CPU.Cores, from.CPUs)
 	set(&c.CPU.Memory, from.Memory)
@@ -196,16 +196,11 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Part, featur
 	}
 	for i := range found {
 		g := &found[i]
-		of, words := features, []string(nil)
-		if g.gres == "" && said == 0 {
-			if is := l.catalogue.Features(features); len(is.Models) == 0 {
-				words = places
-			}
+		if len(found) > 1 && g.gres != "" { // the names may mean either type
+			l.identify(g, nil, nil)
+		} else {
+			l.identify(g, features, places)
 		}
-		if len(found) > 1 && g.gres != "" {
-			of = nil // the features may mean either type
-		}
-		l.identify(g, of, words)
 		if len(found) == 1 && said > 0 {
 			narrowed := g.is.OfSize(said)
 			g.said = "the memory in launchers.yaml"

@@ -68,9 +68,23 @@ func (l *Launcher) unreachable(ctx context.Context, err error) error {
 	return err
 }
 
+// passes reports whether the search goes on where Slurm does not answer: another of the clusters that were named may
+// match. The answer notes it; without an answer, it is the error.
+func (l *Launcher) passes(ctx context.Context) bool { return l.Entry.Cluster != "" && ctx.Err() == nil }
+
+// passed notes in an answer the clusters that do not answer.
+func (s *Search) passed(answer *Answer) {
+	for _, l := range s.Launchers {
+		if l.err != nil && l != answer.Launcher {
+			answer.Notes = append(answer.Notes, fmt.Sprintf("cluster %s could not be asked: %v", l.Name, l.err))
+		}
+	}
+}
+
 // Find returns the best answer, or nil if nothing matches. The alternatives of the request are
 // tried in turn, each with all launchers.
 func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
+	var missed error
 	for i := range r.Alternatives {
 		a := resolved(&r.Alternatives[i])
 		for _, l := range s.Launchers {
@@ -78,15 +92,19 @@ func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 				continue
 			}
 			if err := s.ask(ctx, l); err != nil {
-				return nil, l.unreachable(ctx, err)
+				if missed = l.unreachable(ctx, err); l.passes(ctx) {
+					continue
+				}
+				return nil, missed
 			}
 			if answer := s.find(l, a); answer != nil {
 				answer.Alternative = i
+				s.passed(answer)
 				return answer, nil
 			}
 		}
 	}
-	return nil, nil
+	return nil, missed
 }
 
 // resolved returns the alternative with Cores and Memory derived from the numbers per GPU.
@@ -162,6 +180,7 @@ func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) 
 // account, of every alternative and launcher, with which the job could be submitted.
 func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answer, error) {
 	var all []*Answer
+	var missed error
 	for i := range r.Alternatives {
 		a := resolved(&r.Alternatives[i])
 		for _, l := range s.Launchers {
@@ -169,16 +188,23 @@ func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answ
 				continue
 			}
 			if err := s.ask(ctx, l); err != nil {
-				return nil, l.unreachable(ctx, err)
+				if missed = l.unreachable(ctx, err); l.passes(ctx) {
+					continue
+				}
+				return nil, missed
 			}
 			for _, answer := range s.findAll(l, a, limit-len(all)) {
 				answer.Alternative = i
+				s.passed(answer)
 				all = append(all, answer)
 			}
 			if len(all) >= limit {
 				return all, nil
 			}
 		}
+	}
+	if len(all) == 0 {
+		return nil, missed
 	}
 	return all, nil
 }

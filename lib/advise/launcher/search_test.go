@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -289,6 +290,67 @@ func TestMachine(t *testing.T) {
 		}
 		if got != c.want || err != nil {
 			t.Errorf("%s on %s: alternative %s, %v; want %s", c.spec, c.yaml, got, err, c.want)
+		}
+	}
+}
+
+// TestClusters holds the search of two clusters, as real ones describe themselves: the preferred one first, and one that
+// does not answer passed over, unless nothing else matches.
+func TestClusters(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(filepath.Join("../../slurm/testdata", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	asks := map[string]func(context.Context, *Launcher) (*cluster.Snapshot, error){
+		"old": saying(t, read("22.05.8/show_nodes_oneline.txt"), read("22.05.8/show_partitions_oneline.txt"), "", ""),
+		"new": saying(t, read("26.05.5/node-lines.txt"), read("26.05.5/partitions.txt"), "", ""),
+		"away": func(context.Context, *Launcher) (*cluster.Snapshot, error) {
+			return nil, errors.New("scontrol: error: No cluster 'away' known by database.")
+		},
+	}
+	for _, c := range []struct {
+		clusters, request string
+		want              string // the cluster of the answer
+		notes             int
+	}{
+		{"old,new", "cpu()", "old", 0}, {"new,old", "cpu()", "new", 0}, {"new,old", "cuda(mem=14G) * 2", "new", 0}, {"away,old", "cpu()", "old", 1},
+		{"old,away", "cpu()", "old", 0}, {"away,new,old", "cuda(mem=14G) * 2", "new", 1}, {"away,old", "cuda(mem=900G)", "", 0}, {"away", "cpu()", "", 0},
+		{"away,old", "cuda(mem=900G) | cpu()", "old", 1},
+	} {
+		search := func() *Search {
+			return &Search{
+				Launchers: New(Clusters(strings.Split(c.clusters, ",")), gpu.Builtin()),
+				Ask: func(ctx context.Context, l *Launcher) (*cluster.Snapshot, error) {
+					return asks[l.Entry.Cluster](ctx, l)
+				},
+			}
+		}
+		r, err := request.Parse(c.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := search().Find(t.Context(), r)
+		all, allErr := search().All(t.Context(), r, 1)
+		_, explained, explainErr := search().Explain(t.Context(), r)
+		if c.want == "" {
+			for _, err := range []error{err, allErr, explainErr} {
+				if !fault.Is(err, fault.Unavailable) || answer != nil || len(all) > 0 || explained != nil {
+					t.Errorf("%s in %s: %v", c.request, c.clusters, err)
+				}
+			}
+			continue
+		}
+		if err != nil || allErr != nil || explainErr != nil || len(all) != 1 {
+			t.Errorf("%s in %s: %v, %v, %v", c.request, c.clusters, err, allErr, explainErr)
+			continue
+		}
+		for _, a := range []*Answer{answer, all[0], explained} {
+			if a.Launcher.Name != c.want || a.Options.Value("clusters") != c.want || len(a.Notes) != c.notes {
+				t.Errorf("%s in %s: %s, %v, notes %v", c.request, c.clusters, a.Launcher.Name, a.Options.Args(), a.Notes)
+			}
 		}
 	}
 }

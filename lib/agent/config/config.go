@@ -214,7 +214,7 @@ func Find(flag string) (string, error) {
 	}
 	return "", fault.Hint(
 		fault.Errorf(fault.Usage, "no configuration: PONOS_CONFIG is not set, and there is no %s", strings.Join(candidates, " and no ")),
-		`create one with "ponos-setup --init DIR", or name one with --config FILE`)
+		`create one with "ponos-setup --init DIR", or by the first "ponos run", or name one with --config FILE`)
 }
 
 // Expand replaces a leading ~ and environment variables in a path.
@@ -280,6 +280,11 @@ func (c *Config) warn(path string, stat func() (fs.FileInfo, error), secret bool
 // StateDir returns the directory of the agent's state: a cache of what the queue and the runner know,
 // and what was already reported.
 func (c *Config) StateDir() string { return filepath.Join(c.DataDir, "state") }
+
+// WorkDir returns the working directory of a task that runs under an agent with a data_dir.
+func WorkDir(dataDir, id string) string {
+	return filepath.Join((&Config{DataDir: dataDir}).StateDir(), "tasks", id, "work")
+}
 
 // ArtifactsDir returns the directory of the artifacts of the tasks of a process.
 func (c *Config) ArtifactsDir() string { return filepath.Join(c.DataDir, "data") }

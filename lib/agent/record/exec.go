@@ -54,6 +54,7 @@ type execution struct {
 	journal *os.File        // leads to it wherever the directory is by the end of the command
 	argv    []string
 	env     []string
+	used    time.Duration // CPU time of the command, and of the processes that it has waited for
 }
 
 // Exec runs the command of a task with the streams, the process group and the limits of this process, and
@@ -182,6 +183,9 @@ func (x *execution) carryOut(do Do) (saw Saw) {
 		saw.Open = x.open()
 	case End:
 		x.restore()
+		if x.used > 0 {
+			_ = x.note(usedLine(Used{CPU: x.used})) // the end counts without it
+		}
 		saw.Err = x.note(do.Line)
 	case Begin, Seal:
 		saw.Err = x.note(do.Line)
@@ -422,10 +426,12 @@ func (x *execution) fork(path string, argv []string) (pid int, err error) {
 // wait waits for the end of the command, and returns its exit code as a shell tells it.
 func (x *execution) wait(pid int) int {
 	var status syscall.WaitStatus
+	var usage syscall.Rusage
 	err := error(syscall.EINTR)
 	for errors.Is(err, syscall.EINTR) {
-		_, err = syscall.Wait4(pid, &status, 0, nil)
+		_, err = syscall.Wait4(pid, &status, 0, &usage)
 	}
+	x.used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	// A request to end that came before the end of the command is handled before the signal of that.
 	select {
 	case <-x.reaped:

@@ -103,6 +103,7 @@ func (p *place) journal(job string) Run {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	r.Used = Used{} // which differs
 	return r
 }
 
@@ -343,5 +344,17 @@ func TestExecOnAFullDisk(t *testing.T) {
 		if got, want := p.journal("5"), (Run{Begun: true, Ended: true, Closed: true, Code: code}); got != want || c.ProcessState.ExitCode() != code {
 			t.Errorf("exit %d, journal %+v; want %+v", c.ProcessState.ExitCode(), got, want)
 		}
+	}
+}
+
+// The CPU time of a command is known with its end.
+func TestUsed(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
+	if code, out := p.run("5", 0); code != 0 {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	if run, err := ReadRun(p.dir, "5"); err != nil || !run.Over() || run.Used.CPU == 0 {
+		t.Errorf("%+v, %v", run, err)
 	}
 }

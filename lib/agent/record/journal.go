@@ -88,8 +88,10 @@ func WriteRun(dir, job string, restart int, word string, code int) error {
 
 // WriteUsed adds the resource use of a start to its journal.
 func WriteUsed(dir, job string, restart int, u Used) error {
-	return addTo(filepath.Join(dir, Journal(job, restart)), fmt.Sprintf("used %d %d", u.CPU.Microseconds(), u.Memory))
+	return addTo(filepath.Join(dir, Journal(job, restart)), usedLine(u))
 }
+
+func usedLine(u Used) string { return fmt.Sprintf("used %d %d", u.CPU.Microseconds(), u.Memory) }
 
 // addTo adds a line to a file, and makes that.
 func addTo(path, line string) error {
@@ -107,7 +109,7 @@ func add(f *os.File, line string) error {
 	return errors.Join(err, f.Sync())
 }
 
-// ParseRun reads a journal: lines "begun HOST PID START;", "exited CODE;", and right after that
+// ParseRun reads a journal: lines "begun HOST PID START;", "used MICROSECONDS 0;", "exited CODE;", and right after that
 // "ended CODE;" or "cut CODE;", depending on whether the job script has received a request to end. If
 // that line is missing, the script was killed: the command has ended by itself, unless a signal
 // ended it. A pilot adds "used MICROSECONDS BYTES;". A line that was truncated by a full disk does

@@ -41,6 +41,8 @@ type Tool struct {
 	StopAtArg bool
 	// Unknown returns a hint to an option that the tool does not have, such as "-N" or "--nodes", or "". It may be nil.
 	Unknown func(option string) string
+	// Environment checks variables of the environment before an action, whether or not it comes to use them. It may be nil.
+	Environment func() error
 }
 
 // Main runs a tool as the whole process and returns its exit status. SIGINT and SIGTERM cancel the
@@ -159,7 +161,7 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			if c.Action == nil {
 				c.Action = t.unknownCommand
 			} else if len(c.Subcommands) == 0 && !c.Hidden {
-				c.Action = counted(c.ArgsUsage, c.Action)
+				c.Action = t.checked(c.ArgsUsage, c.Action)
 			}
 			prepare(path, c.Subcommands)
 		}
@@ -170,7 +172,9 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	if action == nil {
 		action = t.unknownCommand
 	} else if len(t.Commands) == 0 {
-		action = counted(t.ArgsUsage, action)
+		action = t.checked(t.ArgsUsage, action)
+	} else {
+		action = t.checked("...", action) // it looks at its arguments itself
 	}
 	return &cli.App{
 		Name: t.Name, Usage: t.Usage, ArgsUsage: t.ArgsUsage, Description: t.Description,
@@ -203,11 +207,16 @@ func begin(c *cli.Context, help page) error {
 	return err
 }
 
-// counted returns an action that refuses more arguments than there are words in usage.
-func counted(usage string, action cli.ActionFunc) cli.ActionFunc {
+// checked returns an action that refuses more arguments than there are words in usage, and a wrong environment.
+func (t Tool) checked(usage string, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if most := len(strings.Fields(usage)); c.NArg() > most && !strings.Contains(usage, "...") {
 			return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().Get(most))
+		}
+		if t.Environment != nil {
+			if err := t.Environment(); err != nil {
+				return err
+			}
 		}
 		return action(c)
 	}

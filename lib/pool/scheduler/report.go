@@ -12,10 +12,10 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/replace"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/pool/core"
-	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
@@ -67,9 +67,9 @@ func line(st *Status) string {
 		fmt.Fprintf(&b, ", %d on hold", st.Held)
 	}
 	if st.Rate > 0 {
-		fmt.Fprintf(&b, " | %s", input.Rate(st.Rate))
+		fmt.Fprintf(&b, " | %s", progress.Rate(st.Rate))
 		if st.ETA > 0 {
-			fmt.Fprintf(&b, ", %s left", input.Left(seconds(st.ETA)))
+			fmt.Fprintf(&b, ", %s left", progress.Left(seconds(st.ETA)))
 		}
 	}
 	fmt.Fprintf(&b, " | %d/%d CPUs", st.CPUsUsed, st.CPUs)
@@ -141,7 +141,7 @@ func (s *scheduler) summary(r *Result) []string {
 	out := []string{first}
 	if r.Attempts > 0 {
 		out = append(out, fmt.Sprintf("%s, %s; CPUs: %.0f%% given to tasks, %.0f%% used by them",
-			input.Seconds(r.Elapsed), input.Rate(float64(r.Done+r.Failed)/r.Elapsed.Seconds()), 100*min(1, r.Given), 100*r.Used))
+			progress.Seconds(r.Elapsed), progress.Rate(float64(r.Done+r.Failed)/r.Elapsed.Seconds()), 100*min(1, r.Given), 100*r.Used))
 	}
 	if r.Lost > 0 {
 		out = append(out, plural(r.Lost, "attempt")+" lost with the node: run again, so part of that work may have been done twice")
@@ -150,7 +150,7 @@ func (s *scheduler) summary(r *Result) []string {
 		out = append(out, "slowest:")
 		for _, x := range r.Slowest {
 			out = append(out, fmt.Sprintf("  task %d, %s on %s: %s",
-				x.Task.Seq, input.Seconds(seconds(x.Seconds)), x.Node, short(journal.Command(x.Task))))
+				x.Task.Seq, progress.Seconds(seconds(x.Seconds)), x.Node, short(journal.Command(x.Task))))
 		}
 	}
 	if r.Bad() {

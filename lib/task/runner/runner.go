@@ -161,8 +161,10 @@ type Job struct {
 	// NotBegun says that the job is gone, or has ended, and provably has not run the command: the
 	// task may be submitted again.
 	NotBegun bool
-	ExitCode int
-	Reason   string // for people
+	// Forgotten: the scheduler does not know a job that is NotBegun, and has not said that it has ended. It may begin yet.
+	Forgotten bool
+	ExitCode  int
+	Reason    string // for people
 	// Cause is why a job has failed, as rules of lib/task/need name it, if that is one of their reasons
 	// except the exit code. Had is what the job had then, where that is known.
 	Cause    string

@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Usage is what the tool does, in a line.
@@ -67,6 +68,7 @@ fairshare history --since 30d    what I used, by day`,
 			"":     {"user", "account", "all", "json", "watch"},
 			"jobs": {"partition", "user", "account", "me", "jobs", "format", "noheader", "first", "json", "watch", "every", "prometheus"},
 		},
+		Environment: slurm.CheckEnvironment,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "associations of these `USERS`, separated by commas (you)"},
 			&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "these `ACCOUNTS` and all below them"},

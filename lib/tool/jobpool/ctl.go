@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/core"
@@ -152,7 +153,7 @@ func ctlStatus(c *cli.Context) error {
 	fmt.Fprintf(w, "%s for %s: %d done, %d failed, %d cancelled, %d skipped, %d running, %d waiting, %d on hold\n",
 		s.Phase, seconds(s.Elapsed), s.Done, s.Failed, s.Cancelled, s.Skipped, s.Running, s.Waiting, s.Held)
 	if s.EndOfJob != nil {
-		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(clock.Until(*s.EndOfJob)))
+		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), progress.Seconds(clock.Until(*s.EndOfJob)))
 	}
 	if len(s.Resources) > 0 {
 		fmt.Fprintf(w, "free of the resources of all nodes: %s\n", freeOf(s.Resources))
@@ -203,7 +204,7 @@ func nodeTable(w io.Writer, s *scheduler.Status) error {
 	return t.Print(w)
 }
 
-func seconds(s float64) string { return input.Seconds(time.Duration(s * float64(time.Second))) }
+func seconds(s float64) string { return progress.Seconds(time.Duration(s * float64(time.Second))) }
 
 func ctlList(c *cli.Context) error {
 	a, err := look(c, &scheduler.Request{Op: "list"})

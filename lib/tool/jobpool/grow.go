@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
@@ -182,7 +183,7 @@ func statusLine(s *scheduler.Status) string {
 	}
 	fmt.Fprintf(&b, "; %d of %d %s up, %d of %d CPUs used", up, len(s.Nodes), plural(len(s.Nodes), "node"), s.CPUsUsed, s.CPUs)
 	if s.Rate > 0 {
-		fmt.Fprintf(&b, "; %s", input.Rate(s.Rate))
+		fmt.Fprintf(&b, "; %s", progress.Rate(s.Rate))
 	}
 	return b.String()
 }

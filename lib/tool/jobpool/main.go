@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Usage is what the tool does, in a line.
@@ -53,8 +54,9 @@ jobpool ctl status`,
 			"run":   brief,
 			"serve": {"cpus", "gpus", "mem", "jobs", "run", "min-nodes", "retries", "quiet", "status"},
 		},
-		Flags:  runFlags(),
-		Action: runAction(false),
+		Environment: slurm.CheckEnvironment,
+		Flags:       runFlags(),
+		Action:      runAction(false),
 		Commands: []*cli.Command{
 			{
 				Name: "run", Usage: "run commands (the default)", ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]",

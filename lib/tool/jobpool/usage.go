@@ -12,7 +12,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/locale"
-	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 )
 
@@ -61,7 +61,7 @@ func usageText(w io.Writer, u *journal.Usage) error {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "from %s to %s, a column is %s\n", u.Begin.Format("2006-01-02 15:04:05"), u.End.Format("15:04:05"),
-		input.Seconds(u.End.Sub(u.Begin)/time.Duration(len(rows[0].Mean))))
+		progress.Seconds(u.End.Sub(u.Begin)/time.Duration(len(rows[0].Mean))))
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Usage is what the tool does, in a line.
@@ -86,9 +87,10 @@ In a request, "&" joins conditions, and "|" separates alternatives:
 lfind explain 'cuda(mem=40G) * 8'
 lfind convert > ~/.config/ponos/launchers.yaml
 lfind run 'cuda() & duration=1h' -- python train.py`,
-		Brief:  map[string][]string{"": {"format", "soonest", "tags", "set"}},
-		Flags:  append(searchFlags(), findFlags()...),
-		Action: s.find,
+		Brief:       map[string][]string{"": {"format", "soonest", "tags", "set"}},
+		Environment: slurm.CheckEnvironment,
+		Flags:       append(searchFlags(), findFlags()...),
+		Action:      s.find,
 		Commands: []*cli.Command{
 			{
 				Name: "explain", Usage: "explain why each launcher, partition and QoS matches or not", ArgsUsage: "REQUEST...",

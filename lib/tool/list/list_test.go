@@ -3,6 +3,7 @@ package list
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ponos-tools/ponos/lib/agent/metrics"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -249,16 +251,16 @@ func TestWriteTable(t *testing.T) {
 	rows := []record{
 		{Entry: spool.Entry{ID: "a", Slug: "one", State: task.Completed, Created: noon.Local(), Job: "12", CPUSeconds: &cpu, MaxMemory: &memory,
 			Source: task.Source{Archive: "/spool/sources/c0ffee.tar.gz"}, Request: task.Request{Find: "cpu(mem=1G)", Sbatch: []string{"time=1"}},
-			Command: []string{"sh", "-c", "echo a"}, Parameters: map[string]string{"id": "x\ty", "lr": "a\\b\nc\rd\x1b"}}},
+			Command: []string{"sh", "-c", "echo a"}, Parameters: map[string]string{"id": "x\ty", "lr": "a\\b\nc\rd\x1b"}}, Metrics: metrics.Values{"job": 7, "val.loss": math.NaN()}},
 		{Entry: spool.Entry{ID: "b", State: task.Error, ExitCode: 3, Reason: "why", Source: task.Source{Repository: "r", Revision: "abc", Archive: "/d1.tar.gz"}}},
-		{Entry: spool.Entry{ID: "c", State: task.Failed, ExitCode: 3, Attempt: 2, Source: task.Source{Repository: "r", Revision: "abc"}, Attempts: make([]task.Attempt, 2), Parameters: map[string]string{"lr": "é\xff"}}},
+		{Entry: spool.Entry{ID: "c", State: task.Failed, ExitCode: 3, Attempt: 2, Source: task.Source{Repository: "r", Revision: "abc"}, Attempts: make([]task.Attempt, 2), Parameters: map[string]string{"lr": "é\xff"}}, Metrics: metrics.Values{"lr": 0.25}},
 	}
-	const want = "id|name|group|state|attempt|submitted|started|ended|wait_seconds|run_seconds|exit_code|reason|parameter.id|lr|job|cpu_seconds|max_memory|code|options|command|cost_dollars\n" +
-		`a|one||completed|1|2026-11-20T12:00:00Z|||||0||x\ty|a\\b\nc\rd?|12|1.500|1073741824|c0ffee|--find 'cpu(mem=1G)' --sbatch time=1|sh -c 'echo a'|` + "\n" +
-		"b|||error|1|||||||why||||||abc+d1|||\n" +
-		"c|||failed|4||||||3|||é?||||abc|||\n"
+	const want = "id|name|group|state|attempt|submitted|started|ended|wait_seconds|run_seconds|exit_code|reason|parameter.id|lr|metric.job|metric.lr|val.loss|job|cpu_seconds|max_memory|code|options|command|cost_dollars\n" +
+		`a|one||completed|1|2026-11-20T12:00:00Z|||||0||x\ty|a\\b\nc\rd?|7||NaN|12|1.500|1073741824|c0ffee|--find 'cpu(mem=1G)' --sbatch time=1|sh -c 'echo a'|` + "\n" +
+		"b|||error|1|||||||why|||||||||abc+d1|||\n" +
+		"c|||failed|4||||||3|||é?||0.25|||||abc|||\n"
 	var out strings.Builder
-	if err := writeTable(&out, []string{"id", "lr"}, rows); err != nil || strings.ReplaceAll(out.String(), "\t", "|") != want {
+	if err := (tableOf{[]string{"id", "lr"}, []string{"job", "lr", "val.loss"}}).write(&out, rows); err != nil || strings.ReplaceAll(out.String(), "\t", "|") != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, strings.ReplaceAll(out.String(), "\t", "|"), want)
 	}
 }

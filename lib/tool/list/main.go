@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -37,7 +38,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			"ended first, and the newest before older ones.",
 		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\n" +
 			"ponos-list --state failed --group lr --ids | ponos-retry",
-		Brief: map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
+		Brief:       map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
+		Environment: slurm.CheckEnvironment,
 		Flags: app.TaskFlags(tasklist.States,
 			&cli.IntFlag{Name: "last", Usage: "only the last `N` tasks that match"},
 			&cli.BoolFlag{Name: "all", Usage: "show all rows, not only the first 40"},

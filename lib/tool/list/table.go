@@ -16,7 +16,9 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/advise/usage"
+	"github.com/ponos-tools/ponos/lib/agent/metrics"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
@@ -28,13 +30,15 @@ import (
 // beyond it.
 type record struct {
 	spool.Entry
-	Retried     bool     `json:"retried,omitempty"`
-	WaitSeconds *float64 `json:"wait_seconds,omitempty"`
-	RunSeconds  *float64 `json:"run_seconds,omitempty"`
+	Retried     bool           `json:"retried,omitempty"`
+	WaitSeconds *float64       `json:"wait_seconds,omitempty"`
+	RunSeconds  *float64       `json:"run_seconds,omitempty"`
+	Metrics     metrics.Values `json:"metrics,omitempty"`
 }
 
 // whole reads the files of tasks. One that is gone meanwhile is left out.
 func (l *listing) whole(found []spool.Summary, do func(record) error) error {
+	numbers := tasklist.OpenMetrics(l.spool)
 	for _, s := range found {
 		e, err := l.spool.Read(s)
 		if err != nil {
@@ -50,6 +54,16 @@ func (l *listing) whole(found []spool.Summary, do func(record) error) error {
 				seconds := max(0, e.Ended.Sub(e.Started).Seconds())
 				r.RunSeconds = &seconds
 			}
+		}
+		if e.Started.IsZero() {
+			err = nil // it has written nothing
+		} else if s.State.Final() {
+			r.Metrics, err = numbers.Ended(e)
+		} else {
+			r.Metrics, err = numbers.Running(s)
+		}
+		if err != nil {
+			app.Report(l.stderr, name, fmt.Errorf("warning: metrics of task %s: %w", s.ID.Short(), err))
 		}
 		if err := do(r); err != nil {
 			return err
@@ -153,11 +167,14 @@ var moreColumns = []string{"job", "cpu_seconds", "max_memory", "code", "options"
 // table writes a table for programs: a header, and a line for each task.
 func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) error {
 	var rows []record
-	parameters := map[string]bool{}
+	parameters, numbers := map[string]bool{}, map[string]bool{}
 	if err := l.batches(found, func(part []record) error {
 		for _, r := range part {
 			for name := range r.Parameters {
 				parameters[name] = true
+			}
+			for name := range r.Metrics {
+				numbers[name] = true
 			}
 		}
 		rows = append(rows, part...)
@@ -165,22 +182,22 @@ func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) er
 	}); err != nil {
 		return err
 	}
-	sorted := slices.Sorted(maps.Keys(parameters))
+	of := tableOf{slices.Sorted(maps.Keys(parameters)), slices.Sorted(maps.Keys(numbers))}
 	if path == "-" {
-		return writeTable(stdout, sorted, rows)
+		return of.write(stdout, rows)
 	}
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
 		renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
 	if err != nil {
-		var of *fs.PathError
-		if errors.As(err, &of) {
-			err = of.Err // the file has a name that the user does not know
+		var at *fs.PathError
+		if errors.As(err, &at) {
+			err = at.Err // the file has a name that the user does not know
 		}
 		return fault.Errorf(fault.Usage, "--table: %q: %w", path, err)
 	}
 	defer f.Cleanup()
 	out := bufio.NewWriter(f)
-	if err = writeTable(out, sorted, rows); err == nil {
+	if err = of.write(out, rows); err == nil {
 		if err = out.Flush(); err == nil {
 			err = f.CloseAtomicallyReplace()
 		}
@@ -191,15 +208,30 @@ func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) er
 	return nil
 }
 
-func writeTable(out io.Writer, parameters []string, rows []record) error {
-	header := slices.Clone(columns)
-	for _, p := range parameters {
-		if slices.Contains(columns, p) || slices.Contains(moreColumns, p) {
-			p = "parameter." + p
+// tableOf are the names of the columns that are not those of each table.
+type tableOf struct{ parameters, metrics []string }
+
+// header has a name for each column. What is called like another column before it has its kind in front of its name.
+func (t tableOf) header() []string {
+	header := append(slices.Clone(columns), moreColumns...)
+	own := len(columns)
+	for _, group := range []struct {
+		kind  string
+		names []string
+	}{{"parameter.", t.parameters}, {"metric.", t.metrics}} {
+		for _, name := range group.names {
+			if slices.Contains(header, name) {
+				name = group.kind + name
+			}
+			header = slices.Insert(header, own, name)
+			own++
 		}
-		header = append(header, p)
 	}
-	header = append(header, moreColumns...)
+	return header
+}
+
+func (t tableOf) write(out io.Writer, rows []record) error {
+	header := t.header()
 	if err := line(out, header); err != nil {
 		return err
 	}
@@ -218,8 +250,15 @@ func writeTable(out io.Writer, parameters []string, rows []record) error {
 		}
 		cells := []string{string(r.ID), r.Slug, r.Group, string(r.State), fmt.Sprint(r.Tries()),
 			stamp(r.Created), stamp(r.Started), stamp(r.Ended), seconds(r.WaitSeconds), seconds(r.RunSeconds), exit, r.Reason}
-		for _, p := range parameters {
+		for _, p := range t.parameters {
 			cells = append(cells, r.Parameters[p])
+		}
+		for _, m := range t.metrics {
+			cell := ""
+			if value, ok := r.Metrics[m]; ok {
+				cell = metrics.Exact(value)
+			}
+			cells = append(cells, cell)
 		}
 		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, code(r.Source), options(r.Request), shell.Join(r.Command), cost)
 		if err := line(out, cells); err != nil {

@@ -95,6 +95,9 @@ func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 			}
 		}
 	}
+	if n := c.String("name"); len(found) == 0 && len(chosen.Errs) == 1 && n != "" && strings.Trim(n, "0123456789") == "" {
+		chosen.Errs[0] = fault.Hint(chosen.Errs[0], "-n is --name here; for the last lines, give --tail "+n)
+	}
 	return errors.Join(append(chosen.Errs, err, text.Close())...)
 }
 

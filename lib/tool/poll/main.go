@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 const name = "ponos-poll"
@@ -40,7 +41,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage: Usage,
 		Description: "Reports states and logs of running tasks, and prints the queue's actions as\n" +
 			"JSON lines: one turn, or with --every one after the other.",
-		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll --every 10s | ponos-stop | ponos-start",
+		Examples:    "ponos-poll | ponos-stop | ponos-start\nponos-poll --every 10s | ponos-stop | ponos-start",
+		Environment: slurm.CheckEnvironment,
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.StringFlag{Name: "every", Aliases: []string{"e"}, Usage: "take a turn every `DURATION`, such as 10s or 1m"},

@@ -22,6 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -46,7 +47,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			"or name, or filter them; without both, ids come from standard input.",
 		Examples: "ponos-retry train-7\nponos-retry --group lr --directory . --sbatch mem=16G\n" +
 			"ponos-list --state failed --group lr --ids | ponos-retry",
-		Brief: map[string][]string{"": {"state", "group", "name", "directory", "repository", "sbatch", "env-file", "yes"}},
+		Brief:       map[string][]string{"": {"state", "group", "name", "directory", "repository", "sbatch", "env-file", "yes"}},
+		Environment: slurm.CheckEnvironment,
 		Flags: app.TaskFlags(tasklist.States, append(changeFlags(),
 			&cli.StringFlag{
 				Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`; they are not kept after a task ends",

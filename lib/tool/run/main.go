@@ -33,6 +33,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/tool/setup"
 	"github.com/ponos-tools/ponos/lib/tool/submit"
@@ -51,10 +52,11 @@ func run(ctx context.Context, signals <-chan os.Signal, args []string, stdin io.
 		Name: name, Usage: Usage, ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]]", StopAtArg: true,
 		Description: "Submits tasks as ponos-submit does, takes the turns of the agent if none runs,\n" +
 			"and shows the tasks until they end. A command runs in this directory.",
-		Examples: "ponos run -- python train.py\nponos run --each params.tsv -- python train.py --lr {lr}\nponos run --group lr",
-		Brief:    map[string][]string{"": {"each", "group", "directory", "repository", "gpu", "find", "retry", "local", "dry-run"}},
-		Flags:    flags(),
-		Unknown:  submit.Instead,
+		Examples:    "ponos run -- python train.py\nponos run --each params.tsv -- python train.py --lr {lr}\nponos run --group lr",
+		Brief:       map[string][]string{"": {"each", "group", "directory", "repository", "gpu", "find", "retry", "local", "dry-run"}},
+		Environment: slurm.CheckEnvironment,
+		Flags:       flags(),
+		Unknown:     submit.Instead,
 		Action: func(c *cli.Context) error {
 			return submit.NotSbatch(args, start(c, signals, args, stdin, stdout, stderr))
 		},
@@ -85,7 +87,7 @@ func start(c *cli.Context, signals <-chan os.Signal, args []string, stdin io.Rea
 	if err := complete(c, look); err != nil {
 		return err
 	}
-	made, err := choose(c, stderr)
+	made, err := choose(c, look, stderr)
 	if err != nil {
 		return err
 	}
@@ -252,8 +254,8 @@ func called(given string, words []string) string {
 	return path.Base(words[0])
 }
 
-// choose finds the configuration, or writes one, and says so. It returns what it would write in a dry run.
-func choose(c *cli.Context, stderr io.Writer) (made string, err error) {
+// choose finds the configuration, or writes one for what is submitted, and says so. It returns what it would write in a dry run.
+func choose(c *cli.Context, look bool, stderr io.Writer) (made string, err error) {
 	path, err := config.Find(c.String("config"))
 	missing := err != nil
 	mode := "local"
@@ -265,6 +267,9 @@ func choose(c *cli.Context, stderr io.Writer) (made string, err error) {
 		if c.IsSet("config") {
 			return "", fault.Errorf(fault.Usage, "--local: the mode of %q is %s", path, cfg.Mode)
 		}
+	}
+	if missing && look { // there is nothing to look at
+		return "", err
 	}
 	if _, err := command.Path("sbatch"); err == nil && !c.Bool("local") {
 		mode = "slurm"

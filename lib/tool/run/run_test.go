@@ -31,15 +31,16 @@ func made(n int, state task.State, reason string) (all []spool.Summary) {
 func TestView(t *testing.T) {
 	v := view{
 		name: "lr", where: "on Slurm", began: noon.Add(-2 * time.Minute), keys: true,
-		why: func(t spool.Summary) string { return t.Reason + ": nan" },
+		why:     func(t spool.Summary) string { return t.Reason + ": nan" },
+		metrics: func(t spool.Summary) string { return map[string]string{"lr-1": "acc NaN  loss 0.25"}[t.Slug] },
 	}
 	v.tasks = append(append(made(10, task.Completed, ""), made(2, task.Failed, "exit code 3")...), append(made(3, task.Running, ""), made(5, task.Pending, "Priority")...)...)
-	const want = `lr: 20 tasks: 5 pending, 3 running, 10 completed, 2 failed, about 1m20s left, on Slurm
+	const want = `lr: 20 tasks: 5 pending, 3 running, 10 completed, 2 failed, 6.0 tasks/min, about 1m20s left, on Slurm
 [######################################xxxxxxx>>>>>>>>>>>>...................]
   failed    lr-1  exit code 3: nan
   failed    lr-0  exit code 3: nan
   running   lr-0  1m0s
-  running   lr-1  1m0s
+  running   lr-1  1m0s  acc NaN  loss 0.25
   running   lr-2  1m0s
   pending   lr-0  Priority
   pending   lr-1  Priority
@@ -47,7 +48,7 @@ func TestView(t *testing.T) {
   pending   lr-3  Priority
   pending   lr-4  Priority
 q leaves the run, which goes on; ^C ^C cancels it`
-	if got := strings.Join(v.lines(noon, 100, 24), "\n"); got != want {
+	if got := strings.Join(v.lines(noon, 120, 24), "\n"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	v.note = "Slurm does not answer"
@@ -63,6 +64,23 @@ q leaves the run, which goes on; ^C ^C cancels it`
 				}
 			}
 		}
+	}
+}
+
+// A run that waits says why, and once.
+func TestWaits(t *testing.T) {
+	var out strings.Builder
+	s := screen{r: &running{single: "a", stderr: &out}}
+	waits := func(reason string) []spool.Summary { return made(2, task.Pending, reason) }
+	for i, tasks := range [][]spool.Summary{
+		waits("Priority"), waits("Priority"), // printed after this
+		waits("Priority"), waits("Resources"), made(2, task.Running, "Resources"), waits("Resources"), waits(""), waits("BeginTime"), waits("BeginTime"),
+	} {
+		s.show(tasks, &notes{}, noon.Add(time.Duration(i)*showAnyway))
+	}
+	const want = "ponos-run: waits: Priority\nponos-run: waits: Resources\nponos-run: waits: BeginTime\n"
+	if got := out.String(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/metrics"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
-	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -28,8 +28,10 @@ type screen struct {
 	height  int // lines of the view on the terminal
 	said    string
 	drawn   time.Time
-	text    string // drawn last
-	counted string // printed last
+	text    string    // drawn last
+	counted string    // printed last
+	waited  string    // the reason for which nothing runs, printed last
+	idle    time.Time // since when nothing has run; after a line, since that
 }
 
 func openScreen(r *running, stdin io.Reader) *screen {
@@ -75,9 +77,8 @@ func (s *screen) say(text string) {
 }
 
 // show shows the state of the tasks.
-func (s *screen) show(tasks []spool.Summary, notes *notes) {
+func (s *screen) show(tasks []spool.Summary, notes *notes, now time.Time) {
 	fresh, note := notes.take()
-	now := clock.Now()
 	if !s.inPlace {
 		s.print(fresh)
 		s.lines(tasks, now)
@@ -89,7 +90,10 @@ func (s *screen) show(tasks []spool.Summary, notes *notes) {
 	if now.Sub(s.drawn) < redraw && s.text != "" && !now.Before(s.drawn) {
 		return
 	}
-	v := view{name: s.r.group, where: s.r.where, tasks: tasks, began: s.r.began, note: note, keys: s.keys != nil, why: s.r.why}
+	v := view{
+		name: s.r.group, where: s.r.where, tasks: tasks, began: s.r.began, note: note, keys: s.keys != nil, why: s.r.why,
+		metrics: s.r.metrics(),
+	}
 	text := strings.Join(v.lines(now, app.Width(s.r.stderr), app.Height(s.r.stderr)), "\n") + "\n"
 	s.drawn = now
 	if text == s.text {
@@ -115,8 +119,35 @@ func (s *screen) print(lines []string) {
 	}
 }
 
+// waits prints why nothing runs, where that lasts, and again when it changes.
+func (s *screen) waits(tasks []spool.Summary, now time.Time) {
+	why := waitsFor(tasks)
+	switch {
+	case why == "" || s.idle.IsZero() || now.Before(s.idle):
+		s.idle = now
+	case why != s.waited && now.Sub(s.idle) >= showAnyway:
+		s.waited, s.idle = why, now
+		s.print([]string{"waits: " + why})
+	}
+}
+
+// waitsFor is what tasks wait for of which none runs; "": some do, or nothing is known of them.
+func waitsFor(tasks []spool.Summary) (why string) {
+	for _, t := range tasks {
+		switch {
+		case t.State.Final():
+		case !t.Started.IsZero():
+			return ""
+		case why == "":
+			why = task.Clean(t.Reason)
+		}
+	}
+	return why
+}
+
 // lines prints a line when there is something new to count, where there is no terminal.
 func (s *screen) lines(tasks []spool.Summary, now time.Time) {
+	s.waits(tasks, now)
 	if s.r.single != "" || len(tasks) == 0 {
 		return
 	}
@@ -140,6 +171,7 @@ type view struct {
 	note        string
 	keys        bool
 	why         func(spool.Summary) string // the reason of a failure, and its last line
+	metrics     func(spool.Summary) string // of a task that runs
 }
 
 // states are the parts of the bar, in its order, and their characters.
@@ -194,7 +226,7 @@ func (v view) lines(now time.Time, width, height int) []string {
 	}
 	add(bad, "that have not completed", v.why)
 	add(running, "that run", func(t spool.Summary) string {
-		return max(0, now.Sub(t.Started)).Truncate(time.Second).String()
+		return strings.TrimRight(fmt.Sprintf("%s  %s", max(0, now.Sub(t.Started)).Truncate(time.Second), v.metrics(t)), " ")
 	})
 	add(waits, "that wait", func(t spool.Summary) string { return task.Clean(t.Reason) })
 	if v.note != "" {
@@ -235,7 +267,7 @@ func (v view) bar(width int) string {
 	return "[" + b.String() + "]"
 }
 
-// left is how long the tasks take that have not ended, at the rate of those that have; "": that is not known.
+// left is the rate at which tasks have ended, and how long those take that have not, at that rate; "": that is not known.
 func (v view) left(now time.Time) string {
 	ended, open := 0, 0
 	for _, t := range v.tasks {
@@ -251,7 +283,21 @@ func (v view) left(now time.Time) string {
 	if ended < enough || open == 0 || passed <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("about %s left", max(time.Second, time.Duration(float64(passed)*float64(open)/float64(ended)).Truncate(time.Second)))
+	left := time.Duration(float64(passed) * float64(open) / float64(ended)).Truncate(time.Second)
+	return fmt.Sprintf("%s, about %s left", progress.Rate(float64(ended)/passed.Seconds()), max(time.Second, left))
+}
+
+// metrics returns what words a task's metrics. One that cannot be read is told by ponos-list: it may be half written now.
+func (r *running) metrics() func(spool.Summary) string {
+	numbers := tasklist.OpenMetrics(r.spool)
+	return func(t spool.Summary) string {
+		values, _ := numbers.Running(t)
+		var words []string
+		for _, name := range values.Names() {
+			words = append(words, name+" "+metrics.Short(values[name]))
+		}
+		return strings.Join(words, "  ")
+	}
 }
 
 // why is the reason of a task, and the last line that it has written.

@@ -71,7 +71,7 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 				absent = task.Absence{}
 			}
 		}
-		s.show(tasks, notes)
+		s.show(tasks, notes, clock.Now())
 		switch over := !slices.ContainsFunc(tasks, func(t spool.Summary) bool { return !t.State.Final() }); {
 		case absent.Fact():
 			gone := len(r.wanted) - len(tasks)

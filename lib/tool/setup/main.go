@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -38,7 +39,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage: Usage,
 		Description: "Checks configuration, programs and directories, registers with the queue, and\n" +
 			"lists the tasks that run. With slurm.daemon, submits the agent as a job.",
-		Examples: "ponos-setup --init ~/ponos\nponos-setup --config ~/ponos/ponos.yaml\nponos-setup --check",
+		Examples:    "ponos-setup --init ~/ponos\nponos-setup --config ~/ponos/ponos.yaml\nponos-setup --check",
+		Environment: slurm.CheckEnvironment,
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.StringFlag{Name: "init", Usage: "write an example configuration to `DIR`, and exit"},

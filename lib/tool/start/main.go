@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -34,6 +35,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			"ids of tasks as arguments. Lines that do not start a task are passed on.",
 		Examples: "ponos-poll | ponos-stop | ponos-start\n" +
 			"ponos-poll | jq -c 'select(.requires_gpu | not)' | ponos-start\nponos-start --dry-run ID",
+		Environment: slurm.CheckEnvironment,
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: assembly.StartJobs, Usage: "prepare and submit `N` tasks at a time"},

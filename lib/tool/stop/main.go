@@ -9,6 +9,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -27,7 +28,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		ArgsUsage: "[ID...]",
 		Description: "Reads action lines, as ponos-poll prints them, from standard input, or takes the\n" +
 			"ids of tasks as arguments. Other lines, such as starts, are passed on.",
-		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-stop ID",
+		Examples:    "ponos-poll | ponos-stop | ponos-start\nponos-stop ID",
+		Environment: slurm.CheckEnvironment,
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: assembly.StopJobs, Usage: "stop `N` tasks at a time"},

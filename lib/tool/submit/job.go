@@ -29,7 +29,8 @@ type job struct {
 }
 
 // ignorable are options of sbatch that change nothing of what a task does.
-var ignorable = []string{"autocomplete", "comment", "get-user-env", "ignore-pbs", sbatch.OpenMode, "parsable", "propagate", "quiet", "verbose"}
+var ignorable = []string{"autocomplete", "comment", "get-user-env", "ignore-pbs", sbatch.OpenMode,
+	"parsable", "propagate", "quiet", "verbose"}
 
 // index is the variable that tells the elements of an array from each other.
 const index = "SLURM_ARRAY_TASK_ID"

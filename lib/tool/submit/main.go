@@ -27,6 +27,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -48,10 +49,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			"tasks. Prints the id of the task, and how to start the agent if none runs.",
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
 			"ponos-submit --directory . --each params.tsv -- ./train --lr {lr}",
-		Brief:   map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
-		Flags:   Flags(),
-		Unknown: Instead,
-		Action:  func(c *cli.Context) error { return NotSbatch(args, submit(c, args, stdin, stdout, stderr)) },
+		Brief:       map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
+		Environment: slurm.CheckEnvironment,
+		Flags:       Flags(),
+		Unknown:     Instead,
+		Action:      func(c *cli.Context) error { return NotSbatch(args, submit(c, args, stdin, stdout, stderr)) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 

@@ -89,7 +89,11 @@ func (p *parser) request() (Request, error) {
 				"one of both", fmt.Sprintf("request the GPUs alone, or gres(%s) alone", at))
 		}
 		if tasks := max(1, alternatives[i].Tasks); slices > tasks {
-			what := fmt.Sprintf("%d slices of GPUs and %d tasks on each node: a process can use one slice only", slices, tasks)
+			of := "1 task"
+			if tasks > 1 {
+				of = fmt.Sprintf("%d tasks", tasks)
+			}
+			what := fmt.Sprintf("%d slices of GPUs and %s on each node: a process can use one slice only", slices, of)
 			return Request{}, p.fail(0, what,
 				"a slice for each task", fmt.Sprintf("write tasks=%d, or request whole GPUs: cuda()", slices))
 		}

@@ -177,7 +177,7 @@ func TestParseErrors(t *testing.T) {
 		{"cuda(mem>40G)", "1:9", `unexpected ">"`, "write >=40G"},
 		{"mig(1g.5gb)", "1:1", `unknown word "mig"`, "write slice(), slice(mem=10G) or slice(model=1g.10gb)"},
 		{"cuda(mem=40)", "1:10", "the memory 40 has no unit", "write mem=40G"},
-		{"slice() * 2", "1:1", "2 slices of GPUs and 1 tasks on each node", "write tasks=2, or request whole GPUs: cuda()"},
+		{"slice() * 2", "1:1", "2 slices of GPUs and 1 task on each node", "write tasks=2, or request whole GPUs: cuda()"},
 		{"cuda(model=1g.5gb) * 3 & tasks=2", "1:1", "3 slices of GPUs", "write tasks=3, or request whole GPUs: cuda()"},
 		{"cuda() & gres(shard) * 2", "1:1", "GPUs and gres shard in one job", "request the GPUs alone, or gres(shard) alone"},
 		{"cuda(MEM=4G)", "1:6", `cuda() has no "MEM"`, `did you mean "mem"?`},

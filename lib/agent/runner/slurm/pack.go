@@ -143,7 +143,8 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 		takes = append(takes, gpu.Times(int64(p.GPUs)))
 	}
 	takes = append(takes, sbatch.Option{Name: "nodes", Value: "1"}, sbatch.Option{Name: "ntasks", Value: "1"},
-		sbatch.Option{Name: sbatch.CPUsPerTask, Value: strconv.Itoa(p.CPUs)}, sbatch.Option{Name: "time", Value: slurm.FormatDuration(p.Time)})
+		sbatch.Option{Name: sbatch.CPUsPerTask, Value: strconv.Itoa(p.CPUs)},
+		sbatch.Option{Name: "time", Value: slurm.FormatDuration(p.Time)})
 	p.Options = append(p.Options, takes.Args()...)
 	p.Grace, p.Tasks = r.stopWait/3, r.packs.Dir.Tasks
 	return t, p, true

@@ -281,6 +281,31 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		}
 		e.account = &record
 	}
+	return r.deny(ctx, all)
+}
+
+// maxDenied is how many jobs the controller is asked for in a turn, one by one.
+const maxDenied = 20
+
+// deny asks the controller for jobs that a listing lacks for the second time, and whose end accounting, which answers, does not
+// show: a listing alone may be wrong.
+func (r *Runner) deny(ctx context.Context, all []evidence) error {
+	asked := 0
+	for i := range all {
+		e := &all[i]
+		if !e.vanishes() || asked == maxDenied {
+			continue
+		}
+		asked++
+		denied, err := r.client.Forgot(ctx, e.ref.Job)
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			return nil //nolint:nilerr // the next turn asks again
+		}
+		e.denied = denied
+	}
 	return nil
 }
 

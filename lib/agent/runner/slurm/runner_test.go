@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -36,6 +38,8 @@ type cluster struct {
 	words string // of a refusal of all but arrays
 	texts []string
 	kept  string // a job that cannot be cancelled
+
+	forgets bool // the controller does not know a job that it is asked for
 }
 
 // queueColumns is the header of the queue, with what is equal for all jobs.
@@ -101,6 +105,9 @@ func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error
 		}
 		return command.Result{}, nil
 	case "scontrol":
+		if c.forgets {
+			return command.Result{}, &command.ExitError{Name: "scontrol", Code: 1, Stderr: "slurm_load_jobs error: Invalid job id specified\n"}
+		}
 		return command.Result{}, nil
 	}
 	return command.Result{}, fmt.Errorf("unexpected %s %q", cmd.Name, cmd.Args)
@@ -148,6 +155,45 @@ func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
 	jobs, err = newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}, runner.Ref{Task: "b", Job: "8"}))
 	if err != nil || !jobs[0].Unknown || jobs[1].State != task.Running {
 		t.Errorf("%+v, %v", jobs, err)
+	}
+}
+
+// A job that the controller, asked for it, does not know is submitted again in the next turn where accounting answers. One that a
+// listing lacks is not, nor one that a node has begun.
+func TestAForgottenJob(t *testing.T) {
+	missing := task.Absence{}.Again(now.Add(-5 * time.Second))
+	for _, tt := range []struct {
+		name    string
+		missing task.Absence
+		sacct   string
+		owner   string
+		forgets bool
+		again   bool
+		asks    int
+	}{
+		{"the first turn without it", task.Absence{}, "", "", true, false, 0},
+		{"the second turn", missing, "", "", true, true, 1},
+		{"accounting shows it as pending", missing, "7|PENDING|0:0||Unknown||ponos-x|\n", "", true, true, 1},
+		{"accounting shows its end", missing, "7|NODE_FAIL|0:0||2026-11-20T18:02:50||ponos-x|\n", "", true, false, 0},
+		{"the listing was wrong", missing, "", "", false, false, 1},
+		{"a node begins it", missing, "", "7", true, false, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &cluster{rows: []string{row("8", "RUNNING", "PONOS_TASK=b")}, sacct: tt.sacct, forgets: tt.forgets}
+			dir := t.TempDir()
+			if tt.owner != "" {
+				if err := os.Symlink(tt.owner, filepath.Join(dir, record.Owner(1))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			jobs, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7", Dir: dir, Attempt: 1, Missing: tt.missing}))
+			if err != nil || jobs[0].NotBegun != tt.again || jobs[0].Forgotten != tt.again {
+				t.Errorf("%+v, %v", jobs, err)
+			}
+			if c.asked["scontrol"] != tt.asks {
+				t.Errorf("asked %v", c.asked)
+			}
+		})
 	}
 }
 

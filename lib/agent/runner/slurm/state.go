@@ -67,6 +67,7 @@ type evidence struct {
 	noAccounting bool
 	unanswered   bool // accounting was asked and did not answer, or is left alone
 	siblings     bool // squeue and accounting show other elements of the job's array
+	denied       bool // the controller, asked for this job alone, does not know it
 	// What the job script has recorded, if journal says that it was read.
 	journal bool
 	run     record.Run
@@ -158,6 +159,20 @@ func (e evidence) unaccounted() bool {
 // missing reports whether the job has left no trace for so long, in several queries.
 func (e evidence) missing(d time.Duration) bool {
 	return e.ref.Missing.Misses > 2 && e.ref.Missing.For(e.now) >= d
+}
+
+// vanishes reports whether the controller is to be asked for the job itself: see deny.
+func (e evidence) vanishes() bool {
+	if e.packed != nil || e.queue != nil || e.noAccounting || e.unanswered || !e.journal || e.run.Ended || e.ref.Missing.IsZero() {
+		return false
+	}
+	return e.account == nil || !ends(e.account.State)
+}
+
+// ends reports whether a state of Slurm is that of a job that has ended.
+func ends(s string) bool {
+	known, ok := state(s)
+	return ok && known.Final()
 }
 
 // notBegun reports whether the job has not run the command, as far as this host can see.
@@ -283,10 +298,11 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		// ended in another way is in accounting, and what Slurm forgets is always the whole array.
 		job.State, job.Cancelled, job.Reason = task.Error, true, why("CANCELLED")+", while it waited"
 		return job
-	case forgotten && e.account == nil && e.notBegun() && e.owner == "": // even if accounting knows it
-		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
+	case (e.denied || forgotten && e.account == nil) && e.notBegun() && e.owner == "":
+		// Accounting may show it as pending for ever. A node may still begin it: its owner link tells.
+		job.State, job.NotBegun, job.Forgotten, job.Reason = task.Error, true, true, "Slurm has forgotten the job before it began"
 		return job
-	case absent && (e.account == nil || e.missing(runaway)) && e.journal:
+	case absent && (e.account == nil || e.denied || e.missing(runaway)) && e.journal:
 		job.State, job.Reason = task.Error, "the job is gone without a trace"
 		return job
 	}

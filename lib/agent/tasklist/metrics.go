@@ -1,0 +1,40 @@
+package tasklist
+
+import (
+	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/metrics"
+	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+)
+
+// Metrics reads the metrics of the tasks of a spool.
+type Metrics struct {
+	spool *spool.Spool
+	dirs  map[string]string // the data_dir of each agent that takes turns here
+}
+
+// OpenMetrics reads where the agents of a spool have their tasks.
+func OpenMetrics(s *spool.Spool) Metrics {
+	m := Metrics{spool: s, dirs: map[string]string{}}
+	beats, _ := s.Agents() // problems with the spool are reported elsewhere
+	for _, b := range beats {
+		m.dirs[b.Agent] = b.Dir
+	}
+	return m
+}
+
+// Running are the metrics of a task that has not ended.
+func (m Metrics) Running(t spool.Summary) (metrics.Values, error) {
+	dir := m.dirs[t.Agent]
+	if dir == "" {
+		return nil, nil
+	}
+	return metrics.Read(m.spool.Artifacts(t.ID), config.WorkDir(dir, string(t.ID)))
+}
+
+// Ended are the metrics of a task that has ended: in its artifacts, and what was kept of its working directory.
+func (m Metrics) Ended(e spool.Entry) (metrics.Values, error) {
+	if e.Kept == "" {
+		return metrics.Read(m.spool.Artifacts(e.ID))
+	}
+	return metrics.Read(m.spool.Artifacts(e.ID), e.Kept)
+}
