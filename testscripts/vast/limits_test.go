@@ -39,6 +39,35 @@ func TestMaxInstancesAndPrice(t *testing.T) {
 	})
 }
 
+// Offers that would pay for being taken are not ordered, and what the market says of an order, with the secrets in it, is told without
+// them.
+func TestHostileMarket(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api"})
+	for i, fields := range []map[string]any{
+		{"dph_base": -1}, {"inet_down_cost": -100}, {"inet_up_cost": -100}, {"storage_cost": -100}, {"dph_base": 0.01, "inet_down_cost": -0.001},
+	} {
+		w.market.AddOffer(int64(100+i), fields)
+	}
+	w.offers(2)
+	w.market.Break(server.Fault{
+		Method: "PUT", Path: "^/api/v0/asks/", Times: 1, Status: 400,
+		Body: `{"success": false, "error": "odd", "msg": "\u001b[2J SECRET=` + secret + ` Authorization: Bearer ` + server.Key + `"}`,
+	})
+	w.task("task", "echo done")
+	said := w.settled("task")
+	for _, i := range w.market.Instances() {
+		if id, _ := i.Offer["id"].(float64); id >= 100 && id < 105 {
+			t.Errorf("offer %v was ordered", id)
+		}
+	}
+	if strings.Contains(said, "\x1b") {
+		t.Errorf("%q", said)
+	}
+	w.noSecrets()
+	w.check("task")
+}
+
 // No offer is taken with which a task would cost too much, and a task that has cost too
 // much is ended.
 func TestMaxCostPerTask(t *testing.T) {

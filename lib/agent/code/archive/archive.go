@@ -77,7 +77,7 @@ func Zstd(file, dir string) (bool, error) {
 		return false, err
 	}
 	defer z.Close()
-	n, err := unpack(z, dir, unpacking{file: file, left: maxSmall + maxRatio*size})
+	n, err := unpack(z, dir, unpacking{file: file, left: maxSmall + maxRatio*size, most: maxEntries})
 	if errors.Is(err, tar.ErrHeader) && n == 0 {
 		return false, nil // compressed, but not an archive
 	}
@@ -96,7 +96,7 @@ func Gzip(file, dir string) error {
 	if err != nil {
 		return bad(fmt.Errorf("unpacking %q: %w", filepath.Base(file), err))
 	}
-	_, err = unpack(z, dir, unpacking{file: file, left: maxSmall, anyLink: true})
+	_, err = unpack(z, dir, unpacking{file: file, left: maxSmall, most: maxEntries, anyLink: true})
 	return err
 }
 
@@ -116,6 +116,7 @@ func open(file string) (*os.File, int64, error) {
 type unpacking struct {
 	file    string
 	left    int64 // bytes that it may still unpack to
+	most    int   // entries
 	anyLink bool  // links may lead out
 	root    *os.Root
 	links   []string // symbolic links that were made
@@ -147,8 +148,8 @@ func (u *unpacking) entries(t *tar.Reader) (int, error) {
 			return n, nil
 		case err != nil:
 			return n, err
-		case n == maxEntries:
-			return n, fmt.Errorf("more than %d entries", maxEntries)
+		case n == u.most:
+			return n, fmt.Errorf("more than %d entries", u.most)
 		}
 		// Counted before writing: the holes of a sparse file are not in the archive.
 		if u.left -= h.Size; h.Size < 0 || u.left < 0 {

@@ -150,6 +150,31 @@ func TestHostile(t *testing.T) {
 }
 
 // Links out of the directory are refused in what was downloaded, and never followed.
+// again is a stream that has the same bytes again and again.
+type again struct {
+	bytes []byte
+	at    int
+}
+
+func (r *again) Read(b []byte) (int, error) {
+	n := copy(b, r.bytes[r.at:])
+	r.at = (r.at + n) % len(r.bytes)
+	return n, nil
+}
+
+// An archive of entries without end is not unpacked without end.
+func TestEntriesWithoutEnd(t *testing.T) {
+	var b bytes.Buffer
+	if err := tar.NewWriter(&b).WriteHeader(&tar.Header{Name: "./", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unpack(&again{bytes: b.Bytes()}, t.TempDir(), unpacking{left: maxSmall, most: 1000})
+	var bad *BadError
+	if n != 1000 || !errors.As(err, &bad) || !strings.Contains(err.Error(), "more than 1000 entries") {
+		t.Errorf("%d entries, %v", n, err)
+	}
+}
+
 func TestLinksOut(t *testing.T) {
 	for want, headers := range map[string][]tar.Header{
 		`"l": link leads out of the directory`:       {link("l", "../.."), reg("l/x", "x")},

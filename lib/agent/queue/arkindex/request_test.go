@@ -172,7 +172,11 @@ func TestRedirects(t *testing.T) {
 
 // The seed is not sent where all can read it.
 func TestPlainHTTP(t *testing.T) {
-	for address, fine := range map[string]bool{"http://arkindex.example.org": false, "https://arkindex.example.org": true, "http://127.0.0.1:8000": true} {
+	for address, fine := range map[string]bool{
+		"http://arkindex.example.org": false, "https://arkindex.example.org": true, "http://127.0.0.1:8000": true,
+		"http://localhost.example.org": false, "http://127.0.0.1.example.org": false, "http://127.0.0.1@example.org": false, "HTTP://ARKINDEX.example.org": false,
+		"http://[::ffff:192.0.2.1]": false, "http://0.0.0.0": false, "http://[::1]:8000": true, "ftp://127.0.0.1": false, "http:127.0.0.1": false,
+	} {
 		_, err := arkindex.New(arkindex.Config{URL: address, FarmID: "f", Seed: "s", IdentityFile: filepath.Join(t.TempDir(), "identity")})
 		if (err == nil) != fine || !fine && fault.KindOf(err) != fault.Usage {
 			t.Errorf("%s: %v", address, err)
