@@ -20,6 +20,7 @@
 //	code/transfer       artifacts in both directions, models and data sets
 //	config              ponos.yaml: one struct, strict decoding, every problem at once
 //	guard               one agent at most for a configuration, on all hosts
+//	metrics             numbers that a task writes of itself
 //	queue/arkindex      tasks of an Arkindex instance
 //	queue/spool         tasks in a directory
 //	record              who runs a task, that its command has begun, and how it has ended

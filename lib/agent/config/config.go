@@ -281,9 +281,11 @@ func (c *Config) warn(path string, stat func() (fs.FileInfo, error), secret bool
 // and what was already reported.
 func (c *Config) StateDir() string { return filepath.Join(c.DataDir, "state") }
 
-// WorkDir returns the working directory of a task that runs under an agent with a data_dir.
-func WorkDir(dataDir, id string) string {
-	return filepath.Join((&Config{DataDir: dataDir}).StateDir(), "tasks", id, "work")
+// TaskDirs returns the directories to which a task of a spool writes as long as it runs under an agent with a data_dir: its working
+// directory, and that of its artifacts.
+func TaskDirs(dataDir, id string) []string {
+	c := Config{DataDir: dataDir}
+	return []string{filepath.Join(c.StateDir(), "tasks", id, "work"), filepath.Join(c.ArtifactsDir(), "none", id)}
 }
 
 // ArtifactsDir returns the directory of the artifacts of the tasks of a process.

@@ -78,7 +78,7 @@ func read(path string) (text []byte, whole bool, err error) {
 		return nil, false, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, false, errors.New("it is no regular file")
+		return nil, false, errors.New("not a regular file")
 	}
 	from := max(0, info.Size()-maxSize)
 	text, err = io.ReadAll(io.NewSectionReader(f, from, maxSize))
@@ -117,7 +117,7 @@ func parseLines(text []byte, whole bool) (Values, error) {
 func (v Values) add(text []byte) error {
 	var object map[string]any
 	if err := json.Unmarshal(quoteNonFinite(text), &object); err != nil {
-		return errors.New("it is no JSON object")
+		return errors.New("not a JSON object")
 	}
 	v.take("", object)
 	return nil

@@ -28,7 +28,7 @@ func (m Metrics) Running(t spool.Summary) (metrics.Values, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	return metrics.Read(m.spool.Artifacts(t.ID), config.WorkDir(dir, string(t.ID)))
+	return metrics.Read(config.TaskDirs(dir, string(t.ID))...)
 }
 
 // Ended are the metrics of a task that has ended: in its artifacts, and what was kept of its working directory.

@@ -463,7 +463,7 @@ func misplaced(words []string) error {
 	}
 	if slices.Contains(words, listMark) {
 		return fault.Hint(fmt.Errorf("warning: one task is submitted: %q after the command is passed to it", listMark),
-			"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}")
+			"for one task for each value, put the values before the command: ::: x=1 x=2 -- ./train {x}")
 	}
 	if i := slices.IndexFunc(arguments, braces.MatchString); i >= 0 {
 		return fault.Hint(

@@ -123,7 +123,7 @@ func TestWarnings(t *testing.T) {
 			"to give values, put them before the command (::: NAME=VALUE...), or into a table (--each FILE)",
 		"-- /bin/awk {print}": "", "-- /bin/x {} a{b}c {{d}}": "",
 		"-- /bin/x a ::: 1": `warning: one task is submitted: ":::" after the command is passed to it; ` +
-			"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}",
+			"for one task for each value, put the values before the command: ::: x=1 x=2 -- ./train {x}",
 		"--name 4 -- /bin/x":    "warning: the name of the task is 4, as -n is --name here; for the number of tasks of the job, give --ntasks=4",
 		"--name run4 -- /bin/x": "",
 	} {

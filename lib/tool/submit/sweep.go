@@ -46,7 +46,7 @@ func combinations(args []string) (lists [][]string, words []string, err error) {
 	}
 	return nil, nil, fault.Hint(
 		fault.Errorf(fault.Usage, "no command follows the lists of values"),
-		`put it after "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
+		`put it after "--": ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
 }
 
 // ranges are words that other tools take for several values.

@@ -24,7 +24,7 @@ func result(got string, err error) string {
 }
 
 func TestCombinations(t *testing.T) {
-	const none = `error no command follows the lists of values; put it after "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`
+	const none = `error no command follows the lists of values; put it after "--": ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`
 	for args, want := range map[string]string{
 		"":                          "[] []",
 		"./train ::: 1":             "[] [./train ::: 1]",
