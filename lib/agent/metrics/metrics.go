@@ -2,8 +2,7 @@
 //
 // They are in the file metrics.json, a JSON object, or in metrics.jsonl, one object a line of which the later ones replace
 // the values of the earlier ones; in the task's artifacts or in its working directory. Values of objects within an object
-// have both names, as in "val.loss". What is no number counts for nothing. NaN and Infinity are numbers, as Python writes
-// them.
+// have both names, as in "val.loss". NaN and Infinity are numbers, as Python writes them; other values are left out.
 package metrics
 
 import (
