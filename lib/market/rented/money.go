@@ -99,7 +99,7 @@ func lasts(credit, rate float64) string {
 const accountAge = 10 * time.Minute
 
 // watch holds what runs against the limits, once in a turn. It returns why all tasks that run have to
-// end; "": they go on. A credit that is too small for them is told: the market ends them, not the agent.
+// end; "": they go on. Of a credit that is too small for them it only warns, as the market ends them, not the agent.
 func (r *Runner) watch(ctx context.Context) (over string, err error) {
 	p, err := r.purse("")
 	if err != nil || p.Rate == 0 {
