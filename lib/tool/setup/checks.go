@@ -184,6 +184,10 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 // checkDirectories checks the directories of the agent.
 func checkDirectories(c config.Config) []finding {
 	checks := []finding{checkPath("state directory", c.StateDir(), false, c.CheckDataDir())}
+	var s unix.Statfs_t
+	if unix.Statfs(c.DataDir, &s) == nil && s.Flags&unix.ST_NOEXEC != 0 && c.Mode == "slurm" {
+		checks[0].Detail += ", from which no programs may be run: jobs run a copy of ponos-worker in TMPDIR"
+	}
 	if dir := c.SpoolDir(); dir != "" {
 		checks = append(checks, checkPath("spool", dir, false, spool.Usable(dir)))
 	}
