@@ -61,7 +61,7 @@ space := $(subst ,, )
 # The race detector delays the exit of each program by a second, and the tests start many.
 RACE ?= -race
 # Without the race detector: packages that have no goroutines and compute much, and models of one goroutine.
-PURE := $(addprefix ./lib/,advise/forecast pool pool/core)
+PURE := $(addprefix ./lib/,advise/forecast advise/launcher pool pool/core)
 # With SHORT=-short, without what searches a model long.
 SHORT ?=
 UNITS = $(QUICK) $(RACE) $(SHORT) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(SHORT) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
