@@ -81,7 +81,12 @@ func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
 	ctx, cancel := context.WithTimeout(ctx, slurm.Soon()) // of all queries together
 	defer cancel()
 	options, err := m.runner.Options(ctx, n)
-	if _, failed := slurm.FailureOf(err); fault.Is(err, fault.Unavailable) && !failed {
+	_, failed := slurm.FailureOf(err)
+	switch {
+	case failed: // the error names the command
+	case errors.Is(err, context.DeadlineExceeded): // the search went on without an answer
+		return fault.Errorf(fault.Unavailable, "Slurm: no answer within %s", slurm.Soon())
+	case fault.Is(err, fault.Unavailable):
 		return nil // nodes are down at this time: the agent asks again, and waits as long as necessary
 	}
 	if err != nil {
