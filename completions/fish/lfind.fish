@@ -58,6 +58,7 @@ complete -c lfind -n '__fish_seen_subcommand_from list' -l json -d 'print JSON'
 complete -c lfind -n '__fish_seen_subcommand_from list' -l help -s h -d 'show help'
 complete -c lfind -n '__fish_seen_subcommand_from list' -l help-all -d 'show help with all options'
 complete -c lfind -n '__fish_seen_subcommand_from check' -l config -s c -r -F -d 'read launchers from FILE, or launchers.yaml in a directory'
+complete -c lfind -n '__fish_seen_subcommand_from check' -l clusters -s M -x -d 'search these CLUSTERS of Slurm, and no file'
 complete -c lfind -n '__fish_seen_subcommand_from check' -l json -d 'print JSON'
 complete -c lfind -n '__fish_seen_subcommand_from check' -l help -s h -d 'show help'
 complete -c lfind -n '__fish_seen_subcommand_from probe' -f
