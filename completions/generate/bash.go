@@ -45,7 +45,7 @@ func bash(w io.Writer, d app.Description) {
 	line("# bash completion of %s, made by completions/generate", d.Name)
 	line("")
 	if hasLive(all) {
-		line("# Adds the words of a kind that ponos-task knows at the moment. Without quotes, bash replaces what is behind the last = or :.")
+		line("# Adds what ponos-task knows at the moment. Without quotes, bash replaces what is behind the last = or :.")
 		line("%s_live() {", name)
 		line("\tlocal found cut=")
 		line("\tif [[ $whole == [\\'\\\"]* ]]; then whole=${whole:1}; else cut=${whole%%\"$word\"}; fi")

@@ -85,7 +85,7 @@ func TestQuoted(t *testing.T) {
 	env, _ := world(t)
 	for typed, want := range map[string]string{
 		"'cuda(model=":          "cuda(model=h100 cuda(model=v100",
-		"\"cuda(mem=4G)&part":    "cuda(mem=4G)&partition= cuda(mem=4G)&partition!=",
+		"\"cuda(mem=4G)&part":   "cuda(mem=4G)&partition= cuda(mem=4G)&partition!=",
 		"'host=n1 & partition=": "host=n1 & partition=gpu host=n1 & partition=gpu_spot",
 		"cud":                   "'cuda( 'cuda()", // bash takes a quote that it is given
 	} {
