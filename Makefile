@@ -22,6 +22,8 @@ LIBDIR   ?= $(PREFIX)/lib
 TOOLS := $(notdir $(wildcard cmd/*))
 # All tools are links to one program. That of jobpool is its own, as it copies itself to nodes.
 PROGRAMS := ponos jobpool
+# Machines of nodes that are of another kind than the agent's, as MACHINE=GOARCH, such as aarch64=arm64: see ponos-install(7).
+MACHINES ?=
 # Without what makes man pages in the library of the command line.
 TAGS := -tags urfave_cli_no_docs
 EXAMPLES := $(wildcard examples/*.md examples/*/*)
@@ -45,6 +47,9 @@ build: ## build the tools into bin/
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos bin/$$tool || exit 1; done
+	@set -e; for machine in $(MACHINES); do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$${machine#*=} $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/libexec/$${machine%=*}/ ./cmd/ponos-worker; \
+	done
 
 # Without what costs time in each test program: "go vet", which "make lint" runs over everything, and tables for a
 # debugger. With the tags of the tools, so that each package is compiled once.
@@ -56,7 +61,7 @@ space := $(subst ,, )
 # The race detector delays the exit of each program by a second, and the tests start many.
 RACE ?= -race
 # Without the race detector: packages that have no goroutines and compute much, and models of one goroutine.
-PURE := $(addprefix ./lib/,advise/forecast pool pool/core)
+PURE := $(addprefix ./lib/,advise/forecast advise/launcher pool pool/core)
 # With SHORT=-short, without what searches a model long.
 SHORT ?=
 UNITS = $(QUICK) $(RACE) $(SHORT) -timeout 30m $$($(GO) list ./lib/... ./cmd/... | grep -vxE '.*/($(subst $(space),|,$(PURE:./%=%)))') -- $(QUICK) $(SHORT) $(PURE) $(if $(RACE),-- $(QUICK) -run 'Model|Interleaving' ./lib/agent)
@@ -190,6 +195,9 @@ install: build ## install tools, man pages, completions and examples (DESTDIR, P
 	install -d $(DESTDIR)$(BINDIR)
 	install -m 755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(BINDIR)
 	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos $(DESTDIR)$(BINDIR)/$$tool || exit 1; done
+	@for machine in $(MACHINES); do \
+		install -D -m 755 bin/libexec/$${machine%=*}/ponos-worker $(DESTDIR)$(PREFIX)/libexec/ponos/$${machine%=*}/ponos-worker || exit 1; \
+	done
 	@for page in $(PAGES); do \
 		dir=$(DESTDIR)$(MANDIR)/man$${page##*.}; \
 		install -d $$dir && install -m 644 $$page $$dir || exit 1; \
@@ -203,6 +211,7 @@ install: build ## install tools, man pages, completions and examples (DESTDIR, P
 	@for file in $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOCDIR)/$$file || exit 1; done
 
 uninstall: ## remove what install has installed
+	rm -rf $(DESTDIR)$(PREFIX)/libexec/ponos
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(TOOLS))
 	@for page in $(notdir $(PAGES)); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$$page; done
 	@for tool in $(TOOLS); do rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool \

@@ -1,11 +1,11 @@
 # fish completion of ponos-log, made by completions/generate
 
-complete -c ponos-log -f -a '(__fish_complete_list , "ponos-task words tasks (commandline -ct | string replace -r \".*,\" \"\") 2>/dev/null")'
+complete -c ponos-log -f -a '(ponos-task words tasks (commandline -ct | string replace -r \'^(--[a-z-]+=)?["\\\']?\' \'\') 2>/dev/null)'
 complete -c ponos-log -l config -s c -r -F -d 'read the configuration FILE (default: $PONOS_CONFIG, ~/.config/ponos/ponos.yaml, /etc/ponos/ponos.yaml)'
 complete -c ponos-log -l spool -s s -x -a '(__fish_complete_directories)' -d 'use the spool DIR, without a configuration file'
 complete -c ponos-log -l state -x -a '(__fish_complete_list , "printf %s\\\\n pending running stopping completed failed error stopped unfinished ended unsuccessful")' -d 'only tasks in state STATE[,STATE...]'
-complete -c ponos-log -l group -s g -x -a '(__fish_complete_list , "ponos-task words groups (commandline -ct | string replace -r \".*,\" \"\") 2>/dev/null")' -d 'only tasks of the group GROUP, or of groups like \'lr*\''
-complete -c ponos-log -l name -s n -x -a '(__fish_complete_list , "ponos-task words tasks (commandline -ct | string replace -r \".*,\" \"\") 2>/dev/null")' -d 'only tasks with the name TASK, or with names like \'lr*\''
+complete -c ponos-log -l group -s g -x -a '(ponos-task words groups (commandline -ct | string replace -r \'^(--[a-z-]+=)?["\\\']?\' \'\') 2>/dev/null)' -d 'only tasks of the group GROUP, or of groups like \'lr*\''
+complete -c ponos-log -l name -s n -x -a '(ponos-task words tasks (commandline -ct | string replace -r \'^(--[a-z-]+=)?["\\\']?\' \'\') 2>/dev/null)' -d 'only tasks with the name TASK, or with names like \'lr*\''
 complete -c ponos-log -l since -x -d 'only tasks submitted in the last DURATION, or since a date'
 complete -c ponos-log -l until -x -d 'only tasks submitted more than DURATION ago, or before a date'
 complete -c ponos-log -l follow -s f -d 'print new lines until the tasks have ended'

@@ -12,7 +12,7 @@ complete -c ponos-task -n '__fish_seen_subcommand_from env' -l verbose -s v -d '
 complete -c ponos-task -n '__fish_seen_subcommand_from env' -l help -s h -d 'show help'
 complete -c ponos-task -n '__fish_seen_subcommand_from note' -f
 complete -c ponos-task -n '__fish_seen_subcommand_from note' -l file -s f -r -F -d 'append to FILE (default: $PONOS_NOTES, or notes.jsonl in /var/log/ponos or ~/.local/state/ponos)'
-complete -c ponos-task -n '__fish_seen_subcommand_from note' -l task -x -a '(__fish_complete_list , "ponos-task words tasks (commandline -ct | string replace -r \".*,\" \"\") 2>/dev/null")' -d 'ID of the task (default: the mark of the job)'
+complete -c ponos-task -n '__fish_seen_subcommand_from note' -l task -x -a '(ponos-task words tasks (commandline -ct | string replace -r \'^(--[a-z-]+=)?["\\\']?\' \'\') 2>/dev/null)' -d 'ID of the task (default: the mark of the job)'
 complete -c ponos-task -n '__fish_seen_subcommand_from note' -l help -s h -d 'show help'
 complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -f
 complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -l signal -s s -x -a 'ALRM CONT HUP INT PWR QUIT TERM USR1 USR2 XCPU' -d 'save at SIGNAL (default: USR1 and TERM)'

@@ -13,7 +13,7 @@ complete -c ponos-worker -n '__fish_seen_subcommand_from pilot' -f -a '(__fish_c
 complete -c ponos-worker -n '__fish_seen_subcommand_from pilot' -l help -s h -d 'show help'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -f -a '(__fish_complete_directories)'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l task -x -d 'the task\'s ID'
-complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l job -x -a '(__fish_complete_list , "ponos-task words jobs (commandline -ct | string replace -r \".*,\" \"\") 2>/dev/null")' -d 'the JOB that runs it'
+complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l job -x -a '(ponos-task words jobs (commandline -ct | string replace -r \'^(--[a-z-]+=)?["\\\']?\' \'\') 2>/dev/null)' -d 'the JOB that runs it'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l restart -x -d 'the job was requeued N times'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l attempt -x -d 'N of the job\'s attempt at the task, from 1'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l tried -x -d 'there were N attempts before'

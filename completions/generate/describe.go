@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
-	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // kind is what a value or an argument names, as far as a shell can complete it.
@@ -23,11 +22,18 @@ const (
 	tasks
 	groups
 	tags
+	qos
+	features
+	gres
+	gpus
+	settings
+	requests
 )
 
 // live is what "ponos-task words" calls the kinds that change from day to day.
 var live = map[kind]string{
 	users: "users", accounts: "accounts", partitions: "partitions", jobs: "jobs", tasks: "tasks", groups: "groups", tags: "tags",
+	qos: "qos", features: "features", gres: "gres", gpus: "gpus", settings: "settings", requests: "requests",
 }
 
 // kindOf tells by a metavariable, such as FILE, or by the arguments of a tool,
@@ -37,6 +43,10 @@ func kindOf(meta, usage string) kind {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(meta, w) })
 	}
 	switch {
+	case has("REQUEST") && !has("COMMAND"):
+		return requests
+	case has("NAME=VALUE") && strings.Contains(usage, "sbatch option"):
+		return settings
 	case has("FILE", "PATH"):
 		return files
 	case has("DIR"), has("URL") && strings.Contains(usage, "path"):
@@ -49,6 +59,14 @@ func kindOf(meta, usage string) kind {
 		return accounts
 	case has("PARTITION"):
 		return partitions
+	case has("QOS"):
+		return qos
+	case has("FEATURES"):
+		return features
+	case has("GRES"):
+		return gres
+	case has("GPUS"):
+		return gpus
 	case has("JOB"):
 		return jobs
 	case has("GROUP"):
@@ -65,26 +83,6 @@ func kindOf(meta, usage string) kind {
 	return other
 }
 
-// settings are the options of sbatch that a task may set, each with "=" if it takes a value.
-func settings() (words []string) {
-	for _, o := range sbatch.All() {
-		if o.Use&sbatch.ByTask == 0 {
-			continue
-		}
-		word := o.Name
-		if o.Form != sbatch.Flag && !o.Optional {
-			word += "="
-		}
-		words = append(words, word)
-	}
-	return words
-}
-
-// continues reports whether words are the beginnings of values.
-func continues(words []string) bool {
-	return slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, "=") })
-}
-
 // level is a tool or one of its commands, with the names that lead to it.
 type level struct {
 	path []string
@@ -93,11 +91,6 @@ type level struct {
 
 // levels lists a tool and all its commands.
 func levels(d app.Description, path ...string) []level {
-	for i, f := range d.Flags {
-		if f.Value == "NAME=VALUE" && strings.Contains(f.Usage, "sbatch option") {
-			d.Flags[i].Words = settings()
-		}
-	}
 	all := []level{{path, d}}
 	for _, c := range d.Commands {
 		all = append(all, levels(c, append(slices.Clone(path), c.Name)...)...)

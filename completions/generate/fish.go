@@ -14,10 +14,10 @@ var fishValue = map[kind]string{
 	commands: "-x -a '(__fish_complete_command)'", users: "-x -a '(__fish_complete_users; ponos-task words users 2>/dev/null)'",
 }
 
-// fishLive completes with what ponos-task knows; of a list, its last word.
+// fishLive completes with what ponos-task knows.
 func fishLive(k kind) string {
-	word := `(commandline -ct | string replace -r \".*,\" \"\")`
-	return fmt.Sprintf(`'(__fish_complete_list , "ponos-task words %s %s 2>/dev/null")'`, live[k], word)
+	const word = `(commandline -ct | string replace -r '^(--[a-z-]+=)?["\']?' '')`
+	return fishQuote("(ponos-task words " + live[k] + " " + word + " 2>/dev/null)")
 }
 
 // fish writes a completion.

@@ -21,15 +21,18 @@ func zsh(w io.Writer, d app.Description) {
 	all := levels(d)
 	if hasLive(all) {
 		line("")
-		line("# Adds the words of a kind that ponos-task knows at the moment; of a list, its last word.")
+		line("# Adds the words of a kind that ponos-task knows at the moment.")
 		line("%s() {", zshLive(d.Name))
 		line("\tlocal -a found words")
-		line("\tcompset -P '*,'")
 		line("\tif [[ $1 == users ]]; then _users; fi")
 		line("\tfound=(${(f)\"$(ponos-task words $1 ${(Q)PREFIX} 2>/dev/null)\"})")
 		line("\twords=(${found%%%%$'\\t'*})")
 		line("\tfound=(${found/$'\\t'/  -- })")
-		line("\tcompadd -l -d found -a words")
+		line("\tif (( ${#words:#*[=\\(]} < $#words )); then")
+		line("\t\tcompadd -S '' -a words")
+		line("\telse")
+		line("\t\tcompadd -l -d found -a words")
+		line("\tfi")
 		line("}")
 	}
 	for _, l := range all {
@@ -118,8 +121,6 @@ func zshFlag(tool string, f app.FlagInfo) string {
 		switch words := strings.Join(f.Words, " "); {
 		case f.List:
 			spec += "_sequence compadd - " + words
-		case continues(f.Words):
-			spec += " compadd -S \"\" - " + words
 		case words != "":
 			spec += "(" + words + ")"
 		default:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
@@ -61,6 +62,8 @@ type Agent struct {
 	KeepSize int64
 	// GiveUp is how long a task may wait for its code; 0: it ends at the first failure.
 	GiveUp time.Duration
+	// Programs are those that jobs run; nil: the runner has its own.
+	Programs *program.Store
 	// Patience is how long a turn waits for uploads; 0: 5 seconds.
 	Patience time.Duration
 
@@ -98,7 +101,30 @@ func (a *Agent) Tidy(ctx context.Context, retention, keep time.Duration) error {
 	unused, leftover := now.Add(-keep), now.Add(-leftoverAge)
 	return errors.Join(
 		a.removeOver(ctx, leftover), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(leftover),
-		a.Environments.Prune(unused), a.Transfers.Prune(unused))
+		a.Environments.Prune(unused), a.Transfers.Prune(unused), a.prunePrograms(leftover))
+}
+
+// prunePrograms removes the programs of other versions that no job has used since a time and that no task names which
+// may have a job. One of which it is not known what it names keeps them all.
+func (a *Agent) prunePrograms(before time.Time) error {
+	if a.Programs == nil {
+		return nil
+	}
+	ids, err := a.Store.IDs()
+	if err != nil {
+		return err
+	}
+	var named []string
+	for _, id := range ids {
+		switch r, err := a.Store.Task(id).Read(); {
+		case errors.Is(err, fs.ErrNotExist), err == nil && r.Intent.IsZero():
+		case err != nil || r.Program == "":
+			return nil
+		default:
+			named = append(named, r.Program)
+		}
+	}
+	return a.Programs.Prune(before, named)
 }
 
 // removeOver finishes tasks without a job whose start was recorded before a time, if the queue

@@ -21,6 +21,7 @@
 //	config              ponos.yaml: one struct, strict decoding, every problem at once
 //	guard               one agent at most for a configuration, on all hosts
 //	metrics             numbers that a task writes of itself
+//	program             the program that runs tasks in jobs of Slurm, and how their scripts find it
 //	queue/arkindex      tasks of an Arkindex instance
 //	queue/spool         tasks in a directory
 //	record              who runs a task, that its command has begun, and how it has ended
@@ -41,7 +42,7 @@
 //	submitted/ID    a task that was submitted and has not ended, even if it has removed its directory
 //	arrays/         links from elements of job arrays to the directories of their tasks
 //
-// Beside it are DATA/environments, DATA/files and DATA/data (code). A spool has files of its own, see
+// Beside it are DATA/environments, DATA/files and DATA/data (code), and DATA/bin (program). A spool has files of its own, see
 // ponos-records(7).
 //
 // # Promises, and the tests that hold them
@@ -51,8 +52,6 @@
 //	    testscripts/chaos/calls_test.go:TestKilledAtEachSystemCall
 //	    testscripts/chaos/chaos_test.go:TestChaos
 //	A command that has ended is not run again
-//	    lib/agent/script_test.go:TestACommandThatHasEndedIsNotRunAgain
-//	    lib/agent/script_test.go:TestOneJobOwnsTheTask
 //	    lib/agent/record/model_test.go:TestEveryInterleaving
 //	    lib/agent/record/exec_test.go:TestExecAgain
 //	A journal that was cut off is read as far as it goes

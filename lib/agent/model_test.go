@@ -20,7 +20,7 @@ import (
 // again with the same restart count or the next one, ask to end, and kill, or cannot begin;
 // accounting that lags, has nothing of a job, or shows it without its exit codes; and
 // directories of tasks that are away for a while. The decisions are the real ones, decide and
-// slurm.Judge; the job script is protocol.sh, step by step.
+// slurm.Judge; the job is record.Start, in coarse steps.
 
 const (
 	modelTasks, modelStarters = 2, 2
@@ -343,7 +343,7 @@ func (w world) directory(t int, add modelAdd) {
 	}
 }
 
-// script is one step of protocol.sh.
+// script is one step of a job.
 func (w world) script(j, run int, add modelAdd) {
 	job, next := w.Jobs[j], w
 	t := int(job.Task)

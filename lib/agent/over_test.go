@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -292,5 +294,55 @@ func TestManyStartsBeforeTheFirstTurn(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, func() { _ = turn.Close() })
 	if err := again.recoverJobs(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// The program of an earlier version goes when no task is left whose job may run it.
+func TestProgramsOfEarlierVersions(t *testing.T) {
+	store, ago := testStore(t), time.Now().Add(-2*leftoverAge)
+	programs := &program.Store{Dir: t.TempDir()}
+	const named, unnamed = "00000000000000aa", "00000000000000bb"
+	for _, name := range []string{named, unnamed} {
+		dir := filepath.Join(programs.Dir, name)
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chtimes(dir, ago, ago)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() (names []string) {
+		t.Helper()
+		all, err := filepath.Glob(filepath.Join(programs.Dir, "0*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range all {
+			names = append(names, filepath.Base(path))
+		}
+		return names
+	}
+	a := &Agent{Store: store, Programs: programs}
+	write := func(id task.ID, program string) {
+		t.Helper()
+		d, err := store.Create(id)
+		if err == nil {
+			err = d.Write(Record{ID: id, Attempt: 1, Intent: clock.Now(), Program: program})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune := func() {
+		t.Helper()
+		if err := a.prunePrograms(clock.Now().Add(-leftoverAge)); err != nil {
+			t.Error(err)
+		}
+	}
+	write("one", named)
+	write("adopted", "") // nobody knows what its job runs
+	if prune(); !slices.Equal(left(), []string{named, unnamed}) {
+		t.Errorf("%q are left", left())
+	}
+	write("adopted", named)
+	if prune(); !slices.Equal(left(), []string{named}) {
+		t.Errorf("%q are left", left())
 	}
 }

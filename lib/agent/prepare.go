@@ -179,6 +179,11 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 		return s, err
 	}
 	s = script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Tried: len(record.Attempts), Command: command}
+	if a.Programs != nil {
+		if s.Programs, err = a.Programs.Place(); err != nil {
+			return s, err
+		}
+	}
 	if a.Runner.Can().Batch != nil {
 		return s, nil // it may run with others, by another script
 	}

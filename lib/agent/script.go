@@ -1,14 +1,13 @@
 package agent
 
 import (
-	_ "embed"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
-	"github.com/ponos-tools/ponos/lib/agent/record"
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -23,57 +22,49 @@ type script struct {
 	Attempt int
 	Tried   int // attempts before this one
 	Command []string
+	// Programs is where nodes find the program that runs the command; "": its worker says that.
+	Programs string
 }
-
-// protocol is the part of a job script that is the same for all tasks. It is a file of its own, so
-// that linters of shell scripts can check it.
-//
-//go:embed protocol.sh
-var protocol string
 
 func (s script) text() []byte {
 	header := fmt.Sprintf("# Job script of task %s (%s), made by ponos-start.\n# The command: %s\n",
 		s.Task.ID, s.Task.Label(), task.Clean(strings.Join(s.Command, " ")))
-	return job(header,
-		"task="+string(s.Task.ID)+"\ndir="+shell.Quote(s.Dir.Path)+
-			"\njob=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}\n",
-		s.Env, s.Attempt, s.Tried)
+	return s.job(header, "ponos_task="+string(s.Task.ID)+"\nponos_dir="+shell.Quote(s.Dir.Path)+
+		"\nponos_job=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-worker}}\n")
 }
 
 func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700) }
 
-// job returns a job script: header holds comments, which sets task, dir and job.
-func job(header, which string, env environment.Environment, attempt, tried int) []byte {
-	work := "$dir/" + workDir
-	if env.Place != "" {
-		work = shell.Quote(env.Place)
+// job returns a job script, which becomes the program that runs the command: ponos-worker exec. Header holds comments;
+// which sets the task, its directory and the job. The workers of mode local and of pilots give the script the program
+// as its arguments.
+func (s script) job(header, which string) []byte {
+	become := "exec \"$@\"\n"
+	if s.Programs != "" {
+		become = "if [ \"$1\" != exec ]; then exec \"$@\"; fi\n" + program.Text(s.Programs)
 	}
 	return []byte("#!/bin/bash\n" + header + "\n" + which +
-		"work=" + work + "\n" +
-		"source=" + shell.Quote(env.Source) + "\n" +
-		"venv=" + shell.Quote(env.Venv) + "\n" +
-		"restart=${SLURM_RESTART_COUNT:-0}\n" +
-		"owner=$dir/" + record.Owner(attempt) + "\n" +
-		"tried=" + strconv.Itoa(tried) + "\n" +
-		// The workers of mode local and of pilots say which program they are.
-		"if [ -x \"${1:-}\" ]; then\n" +
-		"\texec \"$@\" exec --task=\"$task\" --job=\"$job\" --restart=\"$restart\" --attempt=" + strconv.Itoa(attempt) +
-		" --tried=\"$tried\" --source=\"$source\" --place=" + shell.Quote(env.Place) + " --venv=\"$venv\" -- \"$dir\"\nfi\n" + protocol)
+		"set -- \"$@\" exec --task=\"$ponos_task\" --job=\"$ponos_job\" --restart=\"${SLURM_RESTART_COUNT:-0}\"" +
+		fmt.Sprintf(" --attempt=%d --tried=%d", s.Attempt, s.Tried) +
+		" --source=" + shell.Quote(s.Env.Source) + " --place=" + shell.Quote(s.Env.Place) + " --venv=" + shell.Quote(s.Env.Venv) +
+		" -- \"$ponos_dir\"\n" + become)
 }
 
 // shared returns how a task runs as an element of a job array.
 func (a *Agent) shared(s script) *runner.Shared {
 	return &runner.Shared{
-		Like: strings.Join([]string{s.Env.Source, s.Env.Place, s.Env.Venv, strconv.Itoa(s.Attempt), strconv.Itoa(s.Tried)}, "\x00"),
+		Like: strings.Join(
+			[]string{s.Env.Source, s.Env.Place, s.Env.Venv, strconv.Itoa(s.Attempt), strconv.Itoa(s.Tried), s.Programs}, "\x00"),
 		Script: func(ids []task.ID) []byte {
 			words := make([]string, len(ids))
 			for i, id := range ids {
 				words[i] = string(id)
 			}
-			return job(fmt.Sprintf("# Job script of %d tasks, made by ponos-start.\n", len(ids)),
-				"tasks=("+strings.Join(words, " ")+")\ntask=${tasks[${SLURM_ARRAY_TASK_ID:?this script is run by Slurm}]:?}\n"+
-					"dir="+shell.Quote(filepath.Dir(s.Dir.Path))+"/$task\njob=${SLURM_ARRAY_JOB_ID:?}_$SLURM_ARRAY_TASK_ID\n",
-				s.Env, s.Attempt, s.Tried)
+			return s.job(fmt.Sprintf("# Job script of %d tasks, made by ponos-start.\n", len(ids)),
+				"ponos_tasks=("+strings.Join(words, " ")+")\n"+
+					"ponos_task=${ponos_tasks[${SLURM_ARRAY_TASK_ID:?this script is run by Slurm}]:?}\n"+
+					"ponos_dir="+shell.Quote(filepath.Dir(s.Dir.Path))+"/$ponos_task\n"+
+					"ponos_job=${SLURM_ARRAY_JOB_ID:?}_$SLURM_ARRAY_TASK_ID\n")
 		},
 		Alone: s.write,
 		Links: a.Store.links(),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -143,6 +144,9 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	}
 
 	record.Code, record.Preparing = script.Env.Source, nil
+	if script.Programs != "" {
+		record.Program = filepath.Base(script.Programs)
+	}
 
 	// From here on, a job may exist.
 	again := !record.Intent.IsZero()

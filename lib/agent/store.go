@@ -178,6 +178,7 @@ type Record struct {
 	Code       string         `json:"code,omitempty"`     // directory of which the working directory is a copy
 	Keep       []string       `json:"keep,omitempty"`     // what is kept of the working directory: see lib/agent/code/kept
 	Left       []string       `json:"left,omitempty"`     // what was not kept of it, as there was no room
+	Program    string         `json:"program,omitempty"`  // that the job runs: its digest, see lib/agent/program
 	LogFrom    int64          `json:"log_from,omitempty"` // offset at which this attempt's output begins
 	Runner     string         `json:"runner,omitempty"`
 	Intent     time.Time      `json:"intent,omitzero"` // a job may exist from this time on

@@ -25,7 +25,7 @@
 // agent/runner/local. [Supervise] is the process above one that executes commands, and ends what is left
 // when that is killed.
 //
-// Job scripts (lib/agent/record and protocol.sh of agent) and the wrapper of market/rented still run commands of their own.
+// The program of a job (lib/agent/record), which Slurm limits and ends, and the wrapper of market/rented run commands of their own.
 //
 // # Packages
 //
@@ -44,7 +44,6 @@
 //	An end beside a signal from outside is no success
 //	    lib/executor/outside/outside_test.go:TestHeard
 //	    lib/agent/record/exec_test.go:TestExecIsWarned
-//	    lib/agent/script_test.go:TestAJobThatIsWarned
 //	Nothing is left of an ended command, whatever session it has gone to
 //	    lib/executor/executor_test.go:TestLeft
 //	A command that takes more memory than it may is killed, and nothing beside it

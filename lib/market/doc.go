@@ -27,7 +27,7 @@
 //	    testscripts/vast/crash_test.go:TestCrash
 //	    testscripts/vast/scenario_test.go:TestStateLost
 //	Requests to the market are bounded by time, not by tasks
-//	    testscripts/vast/account_test.go:TestRequestsOf500Instances
+//	    testscripts/vast/account_test.go:TestRequestsOfManyInstances
 //	    lib/market/vastai/governor_test.go:TestGovernorShares
 //	A machine that may run a task keeps it until it is known to be gone
 //	    lib/market/rented/doubt_test.go:TestOneMachineAfterABootFault

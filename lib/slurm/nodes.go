@@ -11,6 +11,7 @@ import (
 // Node is a node with its resources and how much of them is allocated. Memory is in MiB.
 type Node struct {
 	Name           string
+	Arch           string // as "uname -m" prints it; "": it has not registered yet
 	State          string // words joined by "+", such as IDLE+DRAIN; marks such as * become words
 	Features       List   // active or not
 	ActiveFeatures List
@@ -52,6 +53,8 @@ func parseNodes(r io.Reader, odd func(error)) ([]Node, error) {
 			switch string(key) {
 			case "NodeName":
 				n.Name = string(value)
+			case "Arch":
+				n.Arch = s.word(value)
 			case "State":
 				n.State, _ = states.get(value)
 			case "AvailableFeatures", "Features":

@@ -23,7 +23,7 @@ func openTestdata(t *testing.T, name string) *os.File {
 }
 
 func TestParseNodes(t *testing.T) {
-	gpu := Node{Name: "gpu1", Features: "GPU4,GPUM40G,a100", ActiveFeatures: "GPU4,GPUM40G,a100", GRES: "gpu:a100:4", Partitions: "gpu,gpu_csi_a,gpu_spot", State: "IDLE",
+	gpu := Node{Name: "gpu1", Arch: "x86_64", Features: "GPU4,GPUM40G,a100", ActiveFeatures: "GPU4,GPUM40G,a100", GRES: "gpu:a100:4", Partitions: "gpu,gpu_csi_a,gpu_spot", State: "IDLE",
 		CPUs: 8, MemMB: 16000, GPUs: 4, Boards: 1, Sockets: 1, CoresPerSocket: 8, ThreadsPerCore: 1, Weight: 1, TRES: TRES{"cpu": 8, "mem": 16000, "billing": 8, "gres/gpu": 4}}
 	for _, name := range []string{"22.05.8/show_nodes.txt", "22.05.8/show_nodes_oneline.txt"} {
 		got, err := ParseNodes(openTestdata(t, name))
@@ -64,12 +64,12 @@ func TestParseNodesForms(t *testing.T) {
 			"   Gres=gpu:h100:4(S:0-1)\n   NodeAddr=c001 NodeHostName=c001 Version=24.11.3\n   OS=Linux 5.14.0 #1 SMP Fri Feb 16 \n   RealMemory=768000 AllocMem=0 FreeMem=740000 Sockets=2 Boards=1\n" +
 			"   CoreSpecCount=1 CPUSpecList=94-95 MemSpecLimit=8000\n   State=IDLE+PLANNED+DYNAMIC_NORM ThreadsPerCore=1 TmpDisk=900000 Weight=1 Owner=N/A MCS_label=N/A\n   Partitions=gpu,all \n" +
 			"   BootTime=2026-01-01T00:00:00 SlurmdStartTime=2026-01-01T00:00:00\n   CfgTRES=cpu=94,mem=750G\n",
-			Node{Name: "c001", Features: "location=local,gpu", ActiveFeatures: "location=local,gpu", GRES: "gpu:h100:4(S:0-1)", Partitions: "gpu,all", State: "IDLE+PLANNED+DYNAMIC_NORM",
+			Node{Name: "c001", Arch: "x86_64", Features: "location=local,gpu", ActiveFeatures: "location=local,gpu", GRES: "gpu:h100:4(S:0-1)", Partitions: "gpu,all", State: "IDLE+PLANNED+DYNAMIC_NORM",
 				CPUs: 96, SpecCPUs: 2, MemMB: 768000, SpecMemMB: 8000, GPUs: 4, Boards: 1, Sockets: 2, CoresPerSocket: 48, ThreadsPerCore: 1, TmpDiskMB: 900000, Weight: 1, TRES: TRES{"cpu": 94, "mem": 768000}}},
 		// Slurm 20.11.
 		{"NodeName=n1 Arch=x86_64 CoresPerSocket=16 \n   CPUAlloc=0 CPUTot=32 CPULoad=0.01\n   AvailableFeatures=(null)\n   ActiveFeatures=(null)\n   Gres=(null)\n   RealMemory=190000 AllocMem=0\n" +
 			"   State=DOWN*+DRAIN ThreadsPerCore=1\n   Partitions=batch \n   Reason=Not responding [slurm@2021-01-01T00:00:00]\n   Comment=(null)\n",
-			Node{Name: "n1", Partitions: "batch", State: "DOWN+NOT_RESPONDING+DRAIN", CPUs: 32, MemMB: 190000, CoresPerSocket: 16, ThreadsPerCore: 1, Reason: "Not responding"}},
+			Node{Name: "n1", Arch: "x86_64", Partitions: "batch", State: "DOWN+NOT_RESPONDING+DRAIN", CPUs: 32, MemMB: 190000, CoresPerSocket: 16, ThreadsPerCore: 1, Reason: "Not responding"}},
 		{"NodeName=a\r\n   State=IDLE\r\n\r\n", Node{Name: "a", State: "IDLE"}},
 		{"NodeName=a CPUTot=4 Reason=broken\nPartitionName=x State=UP\n\nCPUTot=9 Extra=x\n", Node{Name: "a", CPUs: 4, Reason: "broken"}},
 		{"NodeName=a Gres=gpu:2K\n", Node{Name: "a", GRES: "gpu:2K", GPUs: 2048}},

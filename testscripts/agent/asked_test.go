@@ -1,21 +1,24 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
-// A job is asked to end, by a signal that reaches its script alone, at each of the script's
-// forks, the one that becomes the command among them; then Slurm begins it again. In all,
-// the command has come to its end once.
-func TestAskedToEndAtEachFork(t *testing.T) {
+// A job is asked to end, by a signal that reaches it alone, at each of the system calls with which it takes the task, makes
+// its copy, keeps its record, and begins the command, which makes none of those; then Slurm begins it again. In all, the
+// command has come to its end once.
+func TestAskedToEndAtEachStep(t *testing.T) {
 	t.Parallel()
 	harness.Programs(t, "strace")
 	dir := t.TempDir()
@@ -26,8 +29,9 @@ func TestAskedToEndAtEachFork(t *testing.T) {
 		}
 	}
 	must(os.WriteFile(filepath.Join(dir, "ponos.yaml"), []byte(fmt.Sprintf("mode: local\nqueue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[1]s/pid\n", dir)), 0o600))
-	effects := filepath.Join(dir, "effects")
-	must(os.WriteFile(filepath.Join(dir, "command"), []byte("for i in 1 2 3 4 5; do sleep 0.05; done\necho ended >>"+shell.Quote(effects)+"\n"), 0o600))
+	effects, pipe, source := filepath.Join(dir, "effects"), filepath.Join(dir, "pipe"), filepath.Join(dir, "source")
+	must(errors.Join(syscall.Mkfifo(pipe, 0o600), os.Mkdir(source, 0o700)))
+	must(os.WriteFile(filepath.Join(dir, "command"), []byte("read -t 0.2 _ <>"+shell.Quote(pipe)+"\necho ended >>"+shell.Quote(effects)+"\n"), 0o600))
 	run := func(name string, args ...string) string {
 		t.Helper()
 		c := exec.Command(name, args...)
@@ -45,14 +49,15 @@ func TestAskedToEndAtEachFork(t *testing.T) {
 	run("ponos-start", "--dry-run", id)
 	task := filepath.Join(dir, "data/state/tasks", id)
 
-	const forks = "clone,clone3,fork,vfork"
+	const calls = "symlinkat,renameat,chdir,fsync,clone,clone3,fork,vfork"
 	begin := func(restart string, before ...string) string {
 		t.Helper()
-		args := append(before, "bash", filepath.Join(task, "job.sh"))
+		args := append(before, filepath.Join(harness.Bin, "ponos"), "ponos-worker", "exec", "--task="+id, "--job=7", "--attempt=1",
+			"--restart="+restart, "--source="+source, task)
 		c := exec.Command(args[0], args[1:]...)
-		c.Env = append(os.Environ(), "SLURM_JOB_ID=7", "SLURM_RESTART_COUNT="+restart)
 		out, err := c.CombinedOutput()
-		if c.ProcessState == nil || c.ProcessState.ExitCode() != 0 && c.ProcessState.ExitCode() != 143 {
+		// It is ended by the signal where it does not listen yet.
+		if c.ProcessState == nil || !slices.Contains([]int{0, 143, -1}, c.ProcessState.ExitCode()) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		b, err := os.ReadFile(effects)
@@ -69,16 +74,16 @@ func TestAskedToEndAtEachFork(t *testing.T) {
 			must(os.RemoveAll(name))
 		}
 		trace := filepath.Join(dir, "trace")
-		first := begin("0", "strace", "-qq", "-o", trace, "-e", "trace="+forks, "-e", fmt.Sprintf("inject=%s:signal=TERM:when=%d", forks, at))
+		first := begin("0", "strace", "-f", "-qq", "-o", trace, "-e", "trace="+calls, "-e", fmt.Sprintf("inject=%s:signal=TERM:when=%d", calls, at))
 		if b, err := os.ReadFile(trace); err != nil || !strings.Contains(string(b), "SIGTERM") {
 			must(err)
 			break
 		}
 		if all := begin("1"); all != "ended\n" {
-			t.Errorf("asked to end at fork %d: the command did %q, and in all %q", at, first, all)
+			t.Errorf("asked to end at call %d: the command did %q, and in all %q", at, first, all)
 		}
 	}
 	if at < 5 {
-		t.Errorf("only %d forks", at-1)
+		t.Errorf("only %d calls", at-1)
 	}
 }

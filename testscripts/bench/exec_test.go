@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/agent/record"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
-// BenchmarkJob runs the job script of a task whose command does nothing: by ponos-worker exec, as in mode local and in
-// pilot jobs, and by bash alone, as in jobs of Slurm.
+// BenchmarkJob runs the job script of a task whose command does nothing, as a job of Slurm does, beside a script that runs
+// the command and keeps no record.
 func BenchmarkJob(b *testing.B) {
 	dir := b.TempDir()
 	must := func(err error) {
@@ -52,6 +54,20 @@ func BenchmarkJob(b *testing.B) {
 			ended = record.ParseRun(text).Closed
 		}
 	}
+	store, err := (&program.Store{Dir: filepath.Join(dir, "bin"), Installed: func() (map[string]string, error) {
+		machine, err := exec.Command("uname", "-m").Output()
+		return map[string]string{strings.TrimSpace(string(machine)): filepath.Join(harness.Bin, "ponos")}, err
+	}}).Place()
+	must(err)
+	text, err := os.ReadFile(scripts[0])
+	must(err)
+	begin, ok := strings.CutSuffix(string(text), "exec \"$@\"\n")
+	if !ok {
+		b.Fatalf("%s", text)
+	}
+	bare := "#!/bin/bash\ncd " + shell.Quote(place) + "\nmapfile -d '' -t command <command\n\"${command[@]}\"\n"
+	must(os.WriteFile(filepath.Join(dir, "exec"), []byte(begin+program.Text(store)), 0o600))
+	must(os.WriteFile(filepath.Join(dir, "bash"), []byte(bare), 0o600))
 	type cost struct {
 		wall, cpu []time.Duration
 		memory    []float64 // KiB
@@ -66,10 +82,7 @@ func BenchmarkJob(b *testing.B) {
 					must(os.RemoveAll(path))
 				}
 			}
-			job := exec.Command("bash", scripts[0])
-			if name == "exec" {
-				job.Args = append(job.Args, filepath.Join(harness.Bin, "ponos"), "ponos-worker")
-			}
+			job := exec.Command("bash", filepath.Join(dir, name))
 			job.Env = append(os.Environ(), "PONOS_JOB=1")
 			began := time.Now()
 			must(job.Run())

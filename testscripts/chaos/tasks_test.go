@@ -419,7 +419,11 @@ func glob(pattern string) []string {
 // node registers. The command was asked to end or killed half-way, as by a failure of the node: it
 // may have had effects, so it is not run again, and the task ends as an error that says so.
 func (w *world) lostBySlurm(s seen, r run) bool {
-	says, words := s.reason+s.log, []string{"the job was killed while its command ran", "the job is gone without a trace"}
+	says, words := s.reason+s.log, []string{
+		"the job was killed while its command ran", "the job is gone without a trace", "the controller of Slurm has forgotten the job",
+		// The id of the pilot is that of a later job, which Slurm takes for ended when the pilot ends.
+		"the task was lost with its pilot job " + r.raw + ": exit code 1",
+	}
 	if r.asked {
 		words = []string{"the command ended with exit code 143 after the job was asked to end, and the job is gone from Slurm", "the task was lost with its pilot job " + r.raw + ": the job is gone without a trace"}
 	}

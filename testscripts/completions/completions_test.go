@@ -70,11 +70,29 @@ func TestWords(t *testing.T) {
 	slices.Sort(tasks)
 	for kind, want := range map[string]string{
 		"partitions": "gpu gpu_spot", "accounts": "iea@a100 research root", "users": "zoe42", "jobs": "4711 8", "groups": "sweep 1 task: 1 pending",
-		"tasks": strings.Join(tasks, " "), "tags": "big slow small",
+		"tasks": strings.Join(tasks, " "), "tags": "big slow small", "qos": "normal", "features": "a100 ib", "hosts": "n1 n2 n3 n4",
+		"gres": "gpu gpu:v100 shard", "gpus": "v100", "models": "h100 v100",
 	} {
 		got := strings.Join(strings.Fields(run(t, env, harness.Bin+"/ponos-task", "words", kind)), " ")
 		if got != want {
 			t.Errorf("%s: got %q, want %q", kind, got, want)
+		}
+	}
+}
+
+// TestQuoted completes a request behind an open quote, which is how people type one.
+func TestQuoted(t *testing.T) {
+	env, _ := world(t)
+	for typed, want := range map[string]string{
+		"'cuda(model=":          "cuda(model=h100 cuda(model=v100",
+		"\"cuda(mem=4G)&part":   "cuda(mem=4G)&partition= cuda(mem=4G)&partition!=",
+		"'host=n1 & partition=": "host=n1 & partition=gpu host=n1 & partition=gpu_spot",
+		"cud":                   "'cuda( 'cuda()", // bash takes a quote that it is given
+	} {
+		script := `. "$1"; COMP_WORDS=(ponos-submit --find "$2"); COMP_CWORD=2; _ponos_submit; echo "${COMPREPLY[*]}"`
+		got := strings.TrimSpace(run(t, env, "bash", "-c", script, "bash", filepath.Join(harness.Root(), "completions/bash/ponos-submit"), typed))
+		if got != want {
+			t.Errorf("%s: got %q, want %q", typed, got, want)
 		}
 	}
 }
@@ -133,8 +151,26 @@ func questions(id string) map[string]string {
 		"fairshare history --source sre":  "sreport",
 		"fairshare jobs --format stat":    "state",
 		"ponos-task checkpoint -s HU":     "HUP",
-		"ponos-submit --sbatch cons":      "constraint=",
-		"ponos-submit --sbatch contig":    "contiguous",
+		// Options of sbatch and their values, and requests.
+		"ponos-submit --sbatch cons":             "constraint=",
+		"ponos-submit --sbatch contig":           "contiguous",
+		"ponos-submit --sbatch partition=gpu_":   "partition=gpu_spot",
+		"ponos-run --sbatch=partition=gpu_":      "--sbatch=partition=gpu_spot",
+		"ponos-retry --sbatch qos=no":            "qos=normal",
+		"ponos-submit --sbatch account=iea":      "account=iea@a100",
+		"ponos-submit --sbatch constraint=ib,a1": "constraint=ib,a100",
+		"ponos-submit --sbatch exclude=n3,n1":    "exclude=n3,n1",
+		"ponos-submit --sbatch gpus-per-node=v":  "gpus-per-node=v100",
+		"ponos-submit --sbatch gres=gpu:v":       "gres=gpu:v100",
+		"ponos-submit --gres sh":                 "shard",
+		"ponos-submit --qos no":                  "normal",
+		"ponos-submit --constraint a1":           "a100",
+		"ponos-submit --sbatch exclusive=u":      "exclusive=user",
+		"ponos-submit --find excl":               "exclusive",
+		"ponos-submit --find duration=4m":        "duration=4min",
+		"ponos-submit --find partition=gpu_":     "partition=gpu_spot",
+		"lfind explain disk=2T":                  "disk=2T",
+		"lfind duration=4m":                      "duration=4min",
 	}
 }
 
@@ -142,9 +178,13 @@ func TestBash(t *testing.T) {
 	env, id := world(t)
 	for line, want := range questions(id) {
 		tool, _, _ := strings.Cut(line, " ")
+		// Bash takes what is before the last = or : as words of their own.
+		split := strings.NewReplacer("=", " = ", ":", " : ").Replace(line)
+		whole := line[strings.LastIndexByte(line, ' ')+1:]
+		before := whole[:strings.LastIndexAny(whole, "=:")+1]
 		script := `. "$1"; COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _` + strings.ReplaceAll(tool, "-", "_") + `; echo "${COMPREPLY[*]}"`
-		got := strings.TrimSpace(run(t, env, "bash", "-c", script, "bash", filepath.Join(harness.Root(), "completions/bash", tool), line))
-		if got != want {
+		got := strings.TrimSpace(run(t, env, "bash", "-c", script, "bash", filepath.Join(harness.Root(), "completions/bash", tool), split))
+		if got = before + got; got != want {
 			t.Errorf("%q: got %q, want %q", line, got, want)
 		}
 	}

@@ -184,7 +184,7 @@ var forms = map[sbatch.Form][2][]string{
 	sbatch.Range:    {{"1", "1", "2", "1-2", "2-3"}, {"x", "", "node01"}},
 	sbatch.Size:     {{"100", "100M", "200m", "1G"}, {"1.5G", "x", "1Q", "-1", ""}},
 	sbatch.Time:     {{"5", "01:30:00", "1-02:00:00", "2:30"}, {"2x", "1:2:3:4", ""}},
-	sbatch.GPUs:     {{"1", "2", "a100", "a100:2", "a100:1,rtx2080:1"}, {"a100:", "2:a100"}},
+	sbatch.GPUs:     {{"1", "2", "3", "4", "a100", "a100:2", "a100:1,rtx2080:1"}, {"a100:", "2:a100"}},
 	sbatch.TaskGPUs: {{"1", "2", "a100:1"}, nil}, // since 23.02, sbatch takes any text for some GPUs or none
 	sbatch.GRES:     {{"gpu", "gpu:2", "gpu:a100", "gpu:a100:2", "none"}, {"gpu:", "gpu:2:a100"}},
 	sbatch.TRES:     {{"gres/gpu:1", "cpu:2", "gres/gpu:a100:1"}, {"gres/gpu:"}},
@@ -196,12 +196,20 @@ var resources = []string{
 	"cpus-per-gpu", "ntasks-per-gpu", "mincpus", "overcommit", "exclusive", "oversubscribe", "cores-per-socket", "threads-per-core", "tres-per-task",
 }
 
+// shares say how many GPUs parts of a job have, and how many parts there are.
+var shares = []string{
+	"gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "tres-per-task", "nodes", "ntasks", "ntasks-per-node", "ntasks-per-socket",
+	"sockets-per-node", "gpus", "gpus-per-node", "gpus-per-task", "nodelist", "cpus-per-task",
+}
+
 // draw returns options of which at most one is wrong, and that one's name.
 func (c chance) draw(s *slurm) (options sbatch.Options, wrong string) {
-	all := sbatch.All()
+	all, gpus := sbatch.All(), c.IntN(3) == 0
 	for range 1 + c.IntN(5) {
 		d := all[c.IntN(len(all))]
-		if c.IntN(2) == 0 {
+		if gpus {
+			d = *sbatch.Lookup(c.pick(shares...))
+		} else if c.IntN(2) == 0 {
 			d = *sbatch.Lookup(c.pick(resources...))
 		}
 		values, drawn := texts[d.Name]
@@ -238,11 +246,12 @@ func (c chance) left(d sbatch.Definition) bool {
 
 // resourcesOnly are refusals of options that each are right, and together are more than this cluster has, or
 // do not add up. What they are is not for the table to say.
-var resourcesOnly = regexp.MustCompile(`Failed to validate job spec|Failed to ensure|with and without type|Invalid generic resource|` +
+var resourcesOnly = regexp.MustCompile(`Invalid generic resource|` +
 	`did not request any GPU|node configuration is not available|More processors requested|needs either a GRES|Invalid node name|` +
+	`used without either|requires --sockets-per-node|has to be a multiple of --ntasks-per-gpu|` + // a filter of the site may add what lacks
 	`Unable to allocate resources|Node count specification invalid|can not be bigger than|Invalid feature|Too few processes|` +
 	`Requested partition configuration|Requested nodes not in this partition|Memory required by task|Can't set num_tasks|--gres-flags|Incompatible|Unable to satisfy cpu bind|` +
-	`Invalid Trackable|tres-per-task|Invalid job constraint|Invalid time-min|Inconsistent values set|--gpus-per-socket option requires|ntasks-per-gpu and --ntasks-per-tres are|not an option for --gres-flags|Job size specification|` + "CPU count per node can not be satisfied|" +
+	`Invalid Trackable|tres-per-task|Invalid job constraint|Invalid time-min|Inconsistent values set|ntasks-per-gpu and --ntasks-per-tres are|not an option for --gres-flags|Job size specification|` + "CPU count per node can not be satisfied|" +
 	"Requested operation not supported on this system") // --requeue=expedite, without the settings that it takes
 
 // drawn is a case.
@@ -309,9 +318,7 @@ func (s *slurm) verdict(d *drawn) string {
 			bad = cmp.Or(bad, fmt.Errorf("--%s lacks a value", o.Name))
 		}
 	}
-	if both := d.options.Conflict(s.version); both != nil {
-		bad = cmp.Or(bad, fmt.Errorf("%v exclude each other", both))
-	}
+	bad = cmp.Or(bad, d.options.Conflict(s.version))
 	switch {
 	case bad != nil && d.id != "":
 		s.t.Errorf("the table: %v; Slurm accepts it: %v", bad, d)
@@ -321,6 +328,7 @@ func (s *slurm) verdict(d *drawn) string {
 		return "refused"
 	case d.id != "":
 		return "accepted"
+	case strings.Contains(d.said, "number of requested tasks differ") && !d.options.Has("ntasks"): // it follows from others
 	case !resourcesOnly.MatchString(d.said):
 		s.t.Errorf("the table finds nothing wrong: %v", d)
 	}
@@ -410,16 +418,17 @@ func (s *slurm) amount(d *drawn, shown map[string]string) {
 		t.Errorf("%v: %v", err, d)
 		return
 	}
-	if a.Since > s.version {
+	has := func(names ...string) bool { return slices.ContainsFunc(names, d.options.Has) }
+	// Versions that take both of the latter count some resources by one of them, and some by the other.
+	if a.Since > s.version || has(sbatch.GPUsPerNode) && has("gres") {
 		return
 	}
-	has := func(names ...string) bool { return slices.ContainsFunc(names, d.options.Has) }
 	counted := tres(shown)
 	if perGPU := has("ntasks-per-gpu", "ntasks-per-tres"); perGPU { // NumCPUs may be of --ntasks, and NumTasks of the GPUs
 		a.CPUs, a.MemMB = max(a.CPUs, counted["cpu"]), 0
 	}
 	raised := has("mincpus", "cpus-per-gpu", "overcommit", "ntasks-per-gpu", "ntasks-per-tres") ||
-		strings.Contains(d.options.Value("nodes"), "-") || has("gpus") && has("gpus-per-node", "gres") ||
+		strings.Contains(d.options.Value("nodes"), "-") || has("gpus") && has("gpus-per-node", "gres", "gpus-per-task", "tres-per-task") ||
 		has("ntasks") && has("ntasks-per-node")
 	same := func(what string, got, want int64, exact bool) {
 		if got > want || exact && got != want {

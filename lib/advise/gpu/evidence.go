@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -19,17 +20,19 @@ type Evidence struct {
 func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
 	e := Evidence{Match: of}
 	if len(of.Models) == 0 {
-		e.name(c.Features(features), of, features, c.Feature)
+		e.name(c, c.Features(features), of, features, c.Feature)
+	}
+	said := c.both(places, c.place)
+	if len(of.Models) == 0 && c.denied(said, e.Match, features) {
+		e.Contradicts = append(e.Contradicts, c.naming(places, c.place)...)
+		said, places = Match{}, nil
 	}
 	if len(e.Models) == 0 {
-		e.name(c.both(places, c.place), of, places, c.place)
+		e.name(c, said, of, places, c.place)
 	}
 	if len(e.Models) == 0 && e.Maker == "" {
-		for _, f := range features {
-			if r := c.feature(f); r.Maker != "" && r.about && !r.foreign {
-				e.Maker, e.By = r.Maker, append(e.By, f)
-				break
-			}
+		if maker, f := c.maker(features); maker != "" {
+			e.Maker, e.By = maker, append(e.By, f)
 		}
 	}
 	var ofSize []Model // what sizes leave of the candidates
@@ -66,30 +69,62 @@ func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
 		e.keep(both.Models)
 		e.By = append(e.By, sizes...)
 	}
-	if all := e.Both(c.both(places, c.place)); len(all.Models) > 0 && len(all.Models) < len(e.Models) {
+	if all := e.Both(said); len(all.Models) > 0 && len(all.Models) < len(e.Models) {
 		e.keep(all.Models)
-		for _, name := range places {
-			if m := c.place(name); m.Whole && len(m.Models) > 0 {
-				e.By = append(e.By, name)
-			}
-		}
+		e.By = append(e.By, c.naming(places, c.place)...)
 	}
 	return e
 }
 
+// denied reports whether the features of a node say other GPUs than the names of its partitions: is, what they name, a maker, or
+// a size that can be of nothing else.
+func (c *Catalogue) denied(places, is Match, features []string) bool {
+	if len(places.Models) == 0 {
+		return false
+	}
+	if len(is.Models) > 0 {
+		return len(is.Both(places).Models) == 0
+	}
+	if maker, _ := c.maker(features); maker != "" && maker != places.Vendor() {
+		return true
+	}
+	return slices.ContainsFunc(features, func(f string) bool {
+		r := c.feature(f)
+		fits := func(m Model) bool { return m.SoldAs(r.size) }
+		return r.sure && !slices.ContainsFunc(places.Models, fits)
+	})
+}
+
+// maker is who makes the GPUs of a node by its features, and the feature that says so.
+func (c *Catalogue) maker(features []string) (Vendor, string) {
+	for _, f := range features {
+		if r := c.feature(f); r.Maker != "" && r.about && !r.foreign {
+			return r.Maker, f
+		}
+	}
+	return "", ""
+}
+
+// naming are those of the names that name GPUs.
+func (c *Catalogue) naming(names []string, says func(string) Match) []string {
+	var all []string
+	for _, name := range names {
+		if m := says(name); m.Whole && len(m.Models) > 0 {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
 // name takes over what names say of GPUs of which the type tells nothing, or only the slice.
-func (e *Evidence) name(m, of Match, names []string, says func(string) Match) {
+func (e *Evidence) name(c *Catalogue, m, of Match, names []string, says func(string) Match) {
 	if len(m.Models) == 0 {
 		return
 	}
 	if e.Match = m; of.Slice != "" {
 		e.Slice, e.Least, e.Most = of.Slice, of.Least, of.Most
 	}
-	for _, f := range names {
-		if m := says(f); m.Whole && len(m.Models) > 0 {
-			e.By = append(e.By, f)
-		}
-	}
+	e.By = append(e.By, c.naming(names, says)...)
 }
 
 // keep reduces the candidates to some of them. The memory of a slice stays.
@@ -151,9 +186,25 @@ func (c *Catalogue) feature(f string) reading {
 
 // place is what the name of a partition says of GPUs. It may have any words beside, if the model can be nothing else.
 func (c *Catalogue) place(name string) Match {
-	r := c.feature(name)
-	r.Whole = len(r.Models) > 0 && r.Slice == "" && r.about && (!r.foreign || r.long)
+	w := slices.DeleteFunc(words(name), func(s string) bool { return queues[s] })
+	for i := range w {
+		w[i] = c.cutPrefix(w[i])
+	}
+	r := c.feature(strings.Join(w, "_"))
+	r.Whole = len(r.Models) > 0 && r.Slice == "" && (r.about && (!r.foreign || r.long) || len(w) == 1 && onlyNVIDIA[w[0]])
 	return r.Match
+}
+
+// cutPrefix cuts one or two letters before the name of a data-centre GPU off, as of ica100, where the word means nothing else.
+func (c *Catalogue) cutPrefix(word string) string {
+	n := strings.IndexAny(word, "0123456789")
+	if n < 2 || n > 3 || len(word) != n+3 || !allDigits(word[n:]) || vocabulary[word[:n]] != 0 || len(c.split(word)) > 1 {
+		return word
+	}
+	if model := word[n-1:]; c.keys[model] != nil && c.keys[word] == nil {
+		return model
+	}
+	return word
 }
 
 // instances are the GPUs of instance types, by the beginning of their names.

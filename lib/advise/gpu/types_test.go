@@ -106,6 +106,13 @@ l40s-48 48
 a30_24 24
 gb200nvl72 200
 4xh100 80 94
+4a100 40 80
+8h200 141
+4rtx3090 24
+a100m80 80
+a100m40 40
+gpua100m80 80
+a100d 80
 gfx908 32
 gfx90a 64
 mi200 64
@@ -118,6 +125,7 @@ dataCenterGpuMax1550 64
 func TestOtherTypes(t *testing.T) {
 	for name, want := range map[string]string{
 		"a100mig": "mig", "a100.mig": "mig", "mig7": "mig", "a100_mig1g10": "1g.10gb", "h100_mig_1g.10gb": "1g.10gb", "h100_1.47": "47gb", "a30-1g6gb": "1g.6gb",
+		"a100-40c": "40c", "grid_a100d-80c": "80c", "nvidia_a40-48q": "48q", "GRID T4-16Q": "16q", "a100-3-20c": "20c", "gpu_8c": "8c",
 	} {
 		if m := Builtin().Lookup(name); m.Slice != want || !m.Whole && name != "h100_1.47" {
 			t.Errorf("%s: %+v", name, m)
@@ -125,7 +133,7 @@ func TestOtherTypes(t *testing.T) {
 	}
 	for name, want := range map[string]Vendor{
 		"amd": AMD, "gfx1151": AMD, "mi455x": AMD, "radeon": AMD, "vega10": AMD, "intel": Intel, "max": Intel, "xpu": Intel, "gaudi2": Habana, "hpu": Habana, "gfx90a": AMD,
-		"rtx": "", "gpu": "", "tesla": "", "big": "", "cuda12": "", "migrated": "",
+		"rtx": "", "gpu": "", "tesla": "", "big": "", "cuda12": "", "migrated": "", "2a10": "", "4t4": "", "rack_8c": "", "c20": "",
 	} {
 		if m := Builtin().Lookup(name); m.Vendor() != want {
 			t.Errorf("%s: %+v", name, m)

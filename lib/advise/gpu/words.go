@@ -51,6 +51,18 @@ var generations = map[string]struct{ least, most Capability }{
 	"ada": {89, 89}, "lovelace": {89, 89}, "adalovelace": {89, 89}, "hopper": {90, 90}, "blackwell": {100, 121},
 }
 
+// sockets are forms that the names of all their models have.
+var sockets = map[string]bool{"sxm2": true, "sxm4": true}
+
+// onlyNVIDIA are generations whose names, alone, hardly name anything else; pascal, turing and maxwell are machines, too.
+var onlyNVIDIA = map[string]bool{"volta": true, "ampere": true, "blackwell": true}
+
+// queues are words of the names of partitions that tell nothing of their nodes.
+var queues = map[string]bool{
+	"q": true, "queue": true, "dev": true, "devel": true, "debug": true, "test": true, "normal": true, "short": true, "long": true, "low": true,
+	"high": true, "prod": true, "batch": true, "preempt": true, "preemptable": true, "preemptible": true, "interactive": true, "partition": true,
+}
+
 // makers are words that tell who makes a GPU.
 var makers = map[string]Vendor{
 	"amd": AMD, "instinct": AMD, "radeon": AMD, "firepro": AMD, "rocm": AMD, "vega": AMD, "intel": Intel, "xpu": Intel, "max": Intel,
@@ -82,9 +94,11 @@ func makerOf(word string) Vendor {
 // reading is what a name says. Its words narrow the models of the catalogue, each more:
 //
 //	name       = { word }                     in any order; also glued, as gpua100x4, v100sxm2 and ampere80
-//	word       = model | generation | form | size | count | other words of the vocabulary | foreign
+//	word       = model | generation | form | size | count | virtual | other words of the vocabulary | foreign
 //	size       = N [ "g" | "gb" | "gib" ] | MIB [ "m" | "mb" | "mib" ]     MIB from 1000 on, without a unit behind "mem"
-//	count      = N "x" | "x" N                up to 16 GPUs; more, as in a100x80, is a size
+//	             glued to a model also "m" N: a100m80
+//	count      = N "x" | "x" N                up to 16 GPUs; more, as in a100x80, is a size; 4a100
+//	virtual    = [ SLICES ] N ( "a" | "b" | "c" | "q" )     a virtual GPU of N gigabytes: a100-40c, a100-3-20c
 type reading struct {
 	Match
 	foreign bool  // it has words that were not understood
@@ -102,6 +116,12 @@ func (c *Catalogue) read(name string) reading {
 		slice = SomeSlice
 	}
 	found, key, left := c.longest(w)
+	if slice == "" {
+		slice, memory, left = cutVirtual(left, found != nil)
+	}
+	if found == nil && slice == "" {
+		found = c.ofSocket(left)
+	}
 	r := reading{about: found != nil || slice != "", long: len(key) > 3 && strings.ContainsAny(key, "abcdefghijklmnopqrstuvwxyz")}
 	is := class(0)
 	var rough []string // what is left to narrow
@@ -237,6 +257,14 @@ func (s *splitter) cut(at int, behind class, model bool) bool {
 		}
 		return true
 	}
+	if n := digits(rest); at == 0 && n > 0 && n < 3 && countOf(rest[:n]+"x") && s.model(rest[n:]) && take(n, "", isDevice, false) {
+		return true
+	}
+	if rest[0] == 'm' && model {
+		if n := digits(rest[1:]); n > 0 && take(1+n, rest[1:1+n], 0, false) {
+			return true
+		}
+	}
 	for n := len(rest); n > 1; n-- {
 		piece := rest[:n]
 		after := rest[n:]
@@ -283,6 +311,16 @@ func (s *splitter) cut(at int, behind class, model bool) bool {
 	return false
 }
 
+// model reports whether a text begins with the name of a model that can hardly mean anything else.
+func (s *splitter) model(text string) bool {
+	for n := len(text); n > 3; n-- {
+		if s.catalogue.keys[text[:n]] != nil && !isDigit(text[0]) {
+			return true
+		}
+	}
+	return false
+}
+
 // units of sizes, the longer ones first.
 var units = []string{"gib", "gb", "g", "mib", "mb", "m"}
 
@@ -325,6 +363,48 @@ func countOf(term string) bool {
 	number, behind := strings.CutSuffix(number, "x")
 	n, err := strconv.ParseUint(number, 10, 8)
 	return err == nil && before != behind && n >= 1 && n <= 16
+}
+
+// cutVirtual takes the profile of a virtual GPU (vGPU) out of the words beside a model or the word for a device; slice is "" if
+// there is none. The number of slices of which one is made stands before it. A job has about 5 % less than N gigabytes.
+func cutVirtual(w []string, model bool) (slice string, memory int64, left []string) {
+	if !model && !slices.ContainsFunc(w, func(s string) bool { return vocabulary[s]&isDevice != 0 }) {
+		return "", 0, w
+	}
+	for i, word := range w {
+		end := digits(word)
+		n, err := strconv.ParseInt(word[:end], 10, 16)
+		if err != nil || n < 1 || n > 999 || len(word) != end+1 || !strings.Contains("abcq", word[end:]) {
+			continue
+		}
+		from := i
+		if i > 0 && len(w[i-1]) == 1 && allDigits(w[i-1]) {
+			from--
+		}
+		return word, n * 950e6, append(slices.Clone(w[:from]), w[i+1:]...)
+	}
+	return "", 0, w
+}
+
+// ofSocket are the models that a socket and the sizes beside it mean, nil if there are none.
+func (c *Catalogue) ofSocket(w []string) []int {
+	var found []int
+	for _, word := range w {
+		if sockets[word] {
+			for i := range c.models {
+				if c.words[i][word] {
+					found = append(found, i)
+				}
+			}
+			break
+		}
+	}
+	for _, word := range w {
+		if bytes, unit := nominal(word, false); unit && len(c.ofSize(found, bytes)) == 0 {
+			return nil
+		}
+	}
+	return found
 }
 
 // isSomeSlice reports whether a word says that GPUs are divided: mig, mig7.

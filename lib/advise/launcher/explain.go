@@ -74,7 +74,7 @@ func (r *Row) KnownBy() []string {
 func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, answer *Answer, err error) {
 	var missed error
 	for i := range r.Alternatives {
-		a := resolved(&r.Alternatives[i])
+		a := s.resolve(&r.Alternatives[i])
 		for _, l := range s.Launchers {
 			found, more, e := s.explain(ctx, l, a, answer == nil && err == nil)
 			switch {
@@ -103,7 +103,7 @@ func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, an
 
 // explain evaluates one launcher. Unless take is set, an earlier launcher or alternative has
 // matched, and candidates that match become spare.
-func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternative, take bool) (*Answer, []Row, error) {
+func (s *Search) explain(ctx context.Context, l *Launcher, a *asked, take bool) (*Answer, []Row, error) {
 	row := Row{Launcher: l.Name, Kind: l.Entry.Kind, Verdict: No}
 	if why := s.skips(l); why != nil {
 		row.Reasons = []Reason{*why}
@@ -117,7 +117,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		l.setup(s)
 		row.Count, row.group = 1, l.machine
 		var unknown bool
-		if row.Reasons, unknown = l.refuses(a); len(row.Reasons) > 0 {
+		if row.Reasons, unknown = l.refuses(&a.Alternative); len(row.Reasons) > 0 {
 			return nil, []Row{row}, nil
 		}
 		if unknown {
@@ -129,11 +129,11 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		if row.Verdict = Yes; !take {
 			row.spare()
 		}
-		return l.local(a), []Row{row}, nil
+		return l.local(&a.Alternative), []Row{row}, nil
 	}
 	l.setup(s)
-	matching, all := l.candidates(a)
-	answer := l.build(a, matching)
+	matching, all := s.candidates(l, a)
+	answer := l.build(&a.Alternative, matching)
 	if len(all) == 0 {
 		row.Reasons = []Reason{because("no_nodes", "it has no partitions")}
 		return nil, []Row{row}, nil

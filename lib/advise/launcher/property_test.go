@@ -234,7 +234,7 @@ func TestNothingIsMissed(t *testing.T) {
 		l := load(t, text)[0]
 		a := parse(t, spec).Alternatives[0]
 		matching, _ := l.candidates(&a)
-		answer := (&Search{}).find(l, &a)
+		answer := (&Search{}).find(l, &asked{Alternative: a, refused: map[*Launcher][]*candidate{}})
 		if (len(matching) > 0) != (answer != nil) && a.Nodes < 2 {
 			t.Fatalf("%s\nrequest %s\n%d candidates match; answer %v", text, spec, len(matching), answer)
 		}

@@ -26,6 +26,37 @@ type Search struct {
 	// Ask queries Slurm for a launcher with query_slurm. It is called at most once for each,
 	// when the search reaches it.
 	Ask func(context.Context, *Launcher) (*cluster.Snapshot, error)
+
+	asked map[*request.Alternative]*asked // by the alternative of the request
+}
+
+// asked is an alternative with Cores and Memory derived from the numbers per GPU, and what was found to be against it where
+// nothing matches: Nothing and Explain need not look again.
+type asked struct {
+	request.Alternative
+	refused map[*Launcher][]*candidate
+}
+
+// resolve returns what is asked with an alternative.
+func (s *Search) resolve(a *request.Alternative) *asked {
+	if s.asked[a] == nil {
+		if s.asked == nil {
+			s.asked = map[*request.Alternative]*asked{}
+		}
+		s.asked[a] = &asked{Alternative: a.Resolved(), refused: map[*Launcher][]*candidate{}}
+	}
+	return s.asked[a]
+}
+
+// candidates are those of a Slurm launcher; see Launcher.candidates.
+func (s *Search) candidates(l *Launcher, a *asked) (matching, all []*candidate) {
+	if all := a.refused[l]; all != nil {
+		return nil, all
+	}
+	if matching, all = l.candidates(&a.Alternative); len(matching) == 0 {
+		a.refused[l] = all
+	}
+	return matching, all
 }
 
 // skips returns why a launcher is not searched at all, or nil.
@@ -86,7 +117,7 @@ func (s *Search) passed(answer *Answer) {
 func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 	var missed error
 	for i := range r.Alternatives {
-		a := resolved(&r.Alternatives[i])
+		a := s.resolve(&r.Alternatives[i])
 		for _, l := range s.Launchers {
 			if s.skips(l) != nil {
 				continue
@@ -107,22 +138,16 @@ func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 	return nil, missed
 }
 
-// resolved returns the alternative with Cores and Memory derived from the numbers per GPU.
-func resolved(a *request.Alternative) *request.Alternative {
-	r := a.Resolved()
-	return &r
-}
-
-func (s *Search) find(l *Launcher, a *request.Alternative) *Answer {
+func (s *Search) find(l *Launcher, a *asked) *Answer {
 	l.setup(s)
 	if l.Entry.Kind == file.Local {
-		if no, maybe := l.refuses(a); len(no) > 0 || maybe && !l.allowUnknown {
+		if no, maybe := l.refuses(&a.Alternative); len(no) > 0 || maybe && !l.allowUnknown {
 			return nil
 		}
-		return l.local(a)
+		return l.local(&a.Alternative)
 	}
-	matching, _ := l.candidates(a)
-	return l.build(a, matching)
+	matching, _ := s.candidates(l, a)
+	return l.build(&a.Alternative, matching)
 }
 
 // setup takes over what the search accepts.
@@ -182,7 +207,7 @@ func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answ
 	var all []*Answer
 	var missed error
 	for i := range r.Alternatives {
-		a := resolved(&r.Alternatives[i])
+		a := s.resolve(&r.Alternatives[i])
 		for _, l := range s.Launchers {
 			if s.skips(l) != nil {
 				continue
@@ -210,7 +235,7 @@ func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answ
 }
 
 // findAll returns an answer for each matching partition, QoS and account of a launcher.
-func (s *Search) findAll(l *Launcher, a *request.Alternative, limit int) []*Answer {
+func (s *Search) findAll(l *Launcher, a *asked, limit int) []*Answer {
 	l.setup(s)
 	if l.Entry.Kind == file.Local {
 		if answer := s.find(l, a); answer != nil {
@@ -224,7 +249,7 @@ func (s *Search) findAll(l *Launcher, a *request.Alternative, limit int) []*Answ
 	}
 	var places []place
 	by := map[place][]*candidate{}
-	matching, _ := l.candidates(a)
+	matching, _ := s.candidates(l, a)
 	for _, c := range matching {
 		at := place{c.group.partition, c.choice.qos, c.choice.account}
 		if by[at] == nil {
@@ -237,7 +262,7 @@ func (s *Search) findAll(l *Launcher, a *request.Alternative, limit int) []*Answ
 		if len(all) >= limit {
 			break
 		}
-		if answer := l.build(a, by[at]); answer != nil {
+		if answer := l.build(&a.Alternative, by[at]); answer != nil {
 			all = append(all, answer)
 		}
 	}

@@ -328,6 +328,10 @@ func TestClusters(t *testing.T) {
 				},
 			}
 		}
+		surveyed, surveyErr := search().Survey(t.Context())
+		if away := strings.Contains(c.clusters, "away"); (surveyErr != nil) != away || (surveyed == nil) != (c.clusters == "away") {
+			t.Errorf("%s: %v, %v", c.clusters, surveyed, surveyErr)
+		}
 		r, err := request.Parse(c.request)
 		if err != nil {
 			t.Fatal(err)

@@ -67,20 +67,28 @@ func (g *gpuSet) unknown() string {
 	return ""
 }
 
-// Survey asks Slurm for the launchers that need it, and returns the nodes with GPUs that these have.
+// Survey asks Slurm for the launchers that need it, and returns the nodes with GPUs that these have. With clusters that do not
+// answer, the error is of one of them, and the nodes of the others are returned beside it: nil, if none answers.
 func (s *Search) Survey(ctx context.Context) ([]*Surveyed, error) {
 	var all []*Surveyed
+	var missed error
 	for _, l := range s.Launchers {
 		if s.skips(l) != nil || l.Entry.Kind != file.Slurm || !l.Entry.QuerySlurm {
 			continue
 		}
 		if err := s.ask(ctx, l); err != nil {
-			return nil, l.unreachable(ctx, err)
+			if missed = l.unreachable(ctx, err); l.passes(ctx) {
+				continue
+			}
+			return nil, missed
 		}
 		l.setup(s)
 		all = append(all, l.survey()...)
+		if all == nil {
+			all = []*Surveyed{}
+		}
 	}
-	return all, nil
+	return all, missed
 }
 
 func (l *Launcher) survey() []*Surveyed {
@@ -183,10 +191,14 @@ func HowToAdd(gres, partition string) string {
 		`partitions: { %s: { configuration: { gpu: { model: NAME, memory: SIZE } } } }`, partition)
 }
 
-// Problems are what the sources of a survey leave open, and where they contradict each other.
+// Problems are what the sources of a survey leave open, and where they contradict each other. They are of the file with the
+// path, or of the cluster that was named.
 func Problems(all []*Surveyed, path string) []file.Problem {
 	d := warnings{path: path}
 	for _, s := range all {
+		if d.path = path; s.Launcher.Entry.Cluster != "" {
+			d.path = s.Launcher.Entry.Cluster
+		}
 		whose := "nodes " + s.Hosts
 		if s.Count == 1 {
 			whose = "node " + s.Hosts

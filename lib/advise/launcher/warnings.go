@@ -64,7 +64,7 @@ type warnings struct {
 // warn adds a warning, unless one with the same text exists.
 func (d *warnings) warn(at file.Pos, hint, format string, args ...any) {
 	p := file.Problem{File: d.path, Pos: at, Warning: true, Message: fmt.Sprintf(format, args...), Hint: hint}
-	if !slices.ContainsFunc(d.problems, func(q file.Problem) bool { return q.Message == p.Message }) {
+	if !slices.ContainsFunc(d.problems, func(q file.Problem) bool { return q.Message == p.Message && q.File == p.File }) {
 		d.problems = append(d.problems, p)
 	}
 }

@@ -141,6 +141,7 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 		Retry:       c.Retry,
 		KeepSize:    c.KeepSize(),
 		GiveUp:      time.Duration(c.Prepare.GiveUp),
+		Programs:    can.programs,
 	}
 	p.Agent.Environments.Holds = p.Agent
 	return p, nil

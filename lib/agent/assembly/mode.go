@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/agent/runner/local"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -34,7 +35,8 @@ type abilities struct {
 	try func(context.Context, runner.Needs) (sbatch.Options, error)
 	// refused and hopeless return why a job would be refused, or never start; "" if it is unknown.
 	refused, hopeless func(context.Context, runner.Needs) string
-	daemon            *daemon // the agent as a job
+	daemon            *daemon        // the agent as a job
+	programs          *program.Store // see agent.Agent
 	instances         *rented.Runner
 	otherGPUs         bool          // tasks may get GPUs that are not of this machine
 	askInterval       time.Duration // see agent.Agent

@@ -12,9 +12,9 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	slurmrunner "github.com/ponos-tools/ponos/lib/agent/runner/slurm"
-	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -25,7 +25,8 @@ type slurmMode struct {
 	config   config.Config
 	client   *slurm.Client
 	runner   *slurmrunner.Runner
-	refusals sync.Map // answers of refused, by options of sbatch
+	programs *program.Store // those that jobs run, once it is open
+	refusals sync.Map       // answers of refused, by options of sbatch
 }
 
 func newSlurmMode(c config.Config) *slurmMode {
@@ -34,7 +35,10 @@ func newSlurmMode(c config.Config) *slurmMode {
 }
 
 func (m *slurmMode) can() abilities {
-	a := abilities{check: m.check, try: m.runner.Try, refused: m.refused, hopeless: m.hopeless, otherGPUs: len(m.config.Slurm.GPU) > 0}
+	a := abilities{
+		check: m.check, try: m.runner.Try, refused: m.refused, hopeless: m.hopeless,
+		otherGPUs: len(m.config.Slurm.GPU) > 0, programs: m.programs,
+	}
 	if len(m.config.Slurm.Daemon) > 0 {
 		a.daemon = &daemon{m.client}
 	}
@@ -42,13 +46,10 @@ func (m *slurmMode) can() abilities {
 }
 
 func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner, error) {
-	worker, err := command.Sibling("ponos-worker")
-	if err == nil { // otherwise it is reported when a pilot job is to be submitted
-		worker = append(worker, "pilot")
-	}
 	state := m.config.StateDir()
+	m.programs = &program.Store{Dir: filepath.Join(m.config.DataDir, "bin"), Installed: program.Installed}
 	m.runner.Pack(slurmrunner.Packing{
-		On: o.Pack, State: p.state, Worker: worker,
+		On: o.Pack, State: p.state, Programs: m.programs,
 		Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")},
 	})
 	m.runner.Account(slurmrunner.Accounting{
@@ -80,7 +81,12 @@ func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
 	ctx, cancel := context.WithTimeout(ctx, slurm.Soon()) // of all queries together
 	defer cancel()
 	options, err := m.runner.Options(ctx, n)
-	if _, failed := slurm.FailureOf(err); fault.Is(err, fault.Unavailable) && !failed {
+	_, failed := slurm.FailureOf(err)
+	switch {
+	case failed: // the error names the command
+	case errors.Is(err, context.DeadlineExceeded): // the search went on without an answer
+		return fault.Errorf(fault.Unavailable, "Slurm: no answer within %s", slurm.Soon())
+	case fault.Is(err, fault.Unavailable):
 		return nil // nodes are down at this time: the agent asks again, and waits as long as necessary
 	}
 	if err != nil {

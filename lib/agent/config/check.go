@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/unit"
@@ -162,6 +163,8 @@ func (c *Config) finishQueue(problem func(key, format string, args ...any), path
 		}
 		if c.FarmID == "" {
 			problem("farm_id", "it is missing")
+		} else if _, err := uuid.Parse(c.FarmID); err != nil {
+			problem("farm_id", "expected a UUID, not %q", c.FarmID)
 		}
 		if c.Seed == "" {
 			problem("seed", "it is missing")

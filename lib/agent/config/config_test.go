@@ -181,6 +181,7 @@ func TestBrokenFiles(t *testing.T) {
 		arkindex + "seed: x":     "twice",
 		arkindex + "slurm: {cpu: {time_limit: 1, time: 2}}": "option --time is given twice",
 		"queue: 'spool:'": "lacks its directory",
+		"url: https://a.example/\nfarm_id: farm\nseed: s\n": `ponos.yaml:2: farm_id: expected a UUID, not "farm"`,
 	} {
 		if _, err := parse(t, text); err == nil || !strings.Contains(err.Error(), want) || !fault.Is(err, fault.Usage) {
 			t.Errorf("%q: %v; want %q", text, err, want)

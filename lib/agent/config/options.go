@@ -52,8 +52,8 @@ func (d *decoder) options(node *yaml.Node, target *sbatch.Options, key string) {
 		}
 		all = append(all, o)
 	}
-	if both := all.Conflict(sbatch.Newest); both != nil {
-		d.at(node.Line, key, "--%s and --%s cannot be combined", both[0], both[1])
+	if err := all.Conflict(sbatch.Newest); err != nil {
+		d.at(node.Line, key, "%v", err)
 	}
 	*target = target.With(all...)
 }

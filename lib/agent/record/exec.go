@@ -49,6 +49,7 @@ type execution struct {
 	log     io.Writer
 	hearing sync.Mutex
 	heard   outside.Heard   // guarded by it
+	command int             // its process, while a request to end may have come before it; guarded by it
 	ask     context.Context // ends when the job is asked to end
 	reaped  chan struct{}   // has something when a child has ended
 	journal *os.File        // leads to it wherever the directory is by the end of the command
@@ -75,6 +76,11 @@ func Exec(ctx context.Context, t Task, log io.Writer) (code int, err error) {
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
 	defer x.listen(ctx)()
+	// Slurm makes the file of the output with the umask of the user.
+	var output unix.Stat_t
+	if err := unix.Fstat(1, &output); err == nil && output.Mode&unix.S_IFMT == unix.S_IFREG && output.Mode&0o077 != 0 {
+		x.tell(unix.Fchmod(1, output.Mode&0o700))
+	}
 	for do := x.start.First(); ; {
 		if do.Say != "" {
 			fmt.Fprintln(log, do.Say)
@@ -99,10 +105,11 @@ func (x *execution) listen(ctx context.Context) (stop func()) {
 	hear := func(s os.Signal) {
 		x.hearing.Lock()
 		x.heard.Hear(s, clock.Now())
-		x.hearing.Unlock()
 		if s == syscall.SIGTERM {
+			x.pass()
 			end()
 		}
+		x.hearing.Unlock()
 	}
 	before := func() {
 		var i app.Interrupted
@@ -138,6 +145,13 @@ func (x *execution) listen(ctx context.Context) (stop func()) {
 		signal.Stop(signals)
 		close(signals)
 		end()
+	}
+}
+
+// pass passes a request to end on to a command that was not there yet when it came.
+func (x *execution) pass() {
+	if x.command != 0 {
+		_ = syscall.Kill(x.command, syscall.SIGTERM)
 	}
 }
 
@@ -406,6 +420,9 @@ func find(name, path string) (found string, code int) {
 	return found, code
 }
 
+// hearsLate is how long after it came a request to end may be heard.
+const hearsLate = time.Second
+
 // fork starts the command. It is killed with this process, as its end would not be recorded. A request to end that
 // came before it was there has reached this process alone, which passes it on.
 func (x *execution) fork(path string, argv []string) (pid int, err error) {
@@ -417,18 +434,37 @@ func (x *execution) fork(path string, argv []string) (pid int, err error) {
 	pid, err = syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Env: x.env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	})
-	if err == nil && x.asked() {
-		_ = syscall.Kill(pid, syscall.SIGTERM)
+	if err != nil {
+		return 0, err
 	}
-	return pid, err
+	x.hearing.Lock()
+	defer x.hearing.Unlock()
+	if x.command = pid; !x.heard.Asked.IsZero() {
+		x.pass()
+		x.command = 0
+	}
+	time.AfterFunc(hearsLate, x.begun)
+	return pid, nil
+}
+
+// begun says that the command hears of requests itself, or has ended.
+func (x *execution) begun() {
+	x.hearing.Lock()
+	defer x.hearing.Unlock()
+	x.command = 0
 }
 
 // wait waits for the end of the command, and returns its exit code as a shell tells it.
 func (x *execution) wait(pid int) int {
 	var status syscall.WaitStatus
 	var usage syscall.Rusage
+	// First without taking it away, as another process may get its id.
 	err := error(syscall.EINTR)
 	for errors.Is(err, syscall.EINTR) {
+		err = unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+	}
+	x.begun()
+	if err == nil {
 		_, err = syscall.Wait4(pid, &status, 0, &usage)
 	}
 	x.used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())

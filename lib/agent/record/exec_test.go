@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/needs"
@@ -142,17 +144,6 @@ func TestExec(t *testing.T) {
 		"is asked to end, and fails": {
 			command: []string{"sh", "-c", "trap '' TERM; " + count + "kill -TERM $PPID; exit 3"}, code: 3, runs: 1, want: Run{Begun: true, Cut: true, Closed: true, Code: 3},
 		},
-		"signals its job": {
-			command: []string{"sh", "-c", count + "for s in INT HUP QUIT USR1 USR2 ALRM; do kill -$s $PPID; done"}, runs: 1, want: Run{Begun: true, Ended: true, Closed: true},
-		},
-		"is signalled with all of its job, and handles that": {
-			command: []string{"sh", "-c", count + "for s in INT HUP QUIT USR1 USR2 ALRM; do trap : $s; kill -$s 0; done; exit 3"},
-			code:    3, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 3},
-		},
-		"is signalled with all of its job, and dies of that": {
-			command: []string{"sh", "-c", count + "kill -INT 0; exit 3"},
-			code:    130, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 130},
-		},
 		"removes its directory": {
 			command: []string{"sh", "-c", count + `rm -rf "$DIR"; exit 7`}, code: 7, runs: 1, want: Run{Begun: true, Ended: true, Closed: true, Code: 7},
 		},
@@ -186,6 +177,39 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// What a signal to the job alone (scancel --batch) or to all of it (scancel --full) does, where the command handles it and
+// where it dies of it: SIGTERM asks the job to end, and the others are for the command alone.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM"} {
+		handles, got := "trap 'echo got' "+name+"; ", "got\n"
+		if name == "TERM" { // it is passed on if it comes right after the command has begun
+			handles, got = "trap '' TERM; ", ""
+		}
+		for command, want := range map[string]struct {
+			code int
+			out  string
+		}{
+			handles + "kill -" + name + " $PPID; echo done": {0, "done\n"},
+			handles + "kill -" + name + " 0; echo done":     {0, got + "done\n"},
+			"ulimit -c 0; kill -" + name + " 0; echo done":  {128 + int(unix.SignalNum("SIG"+name)), ""},
+		} {
+			t.Run(command, func(t *testing.T) {
+				t.Parallel()
+				p := newPlace(t, "sh", "-c", count+"exec 2>/dev/null; "+command)
+				code, out := p.run("5", 0)
+				if code != want.code || p.runs() != 1 || want.out != "" && out != want.out {
+					t.Errorf("exit %d, %d runs, %q", code, p.runs(), out)
+				}
+				cut := name == "TERM"
+				if got, want := p.journal("5"), (Run{Begun: true, Ended: !cut, Cut: cut, Closed: true, Code: want.code}); got != want {
+					t.Errorf("journal %+v; want %+v", got, want)
+				}
+			})
+		}
+	}
+}
+
 // A job is begun once more: what has ended is not run again, what was cut short is, and what still runs is waited for.
 func TestExecAgain(t *testing.T) {
 	t.Parallel()
@@ -197,6 +221,24 @@ func TestExecAgain(t *testing.T) {
 	}
 	if got, want := p.journal("5"), (Run{Restart: 1, Begun: true, Ended: true, Closed: true, Code: 6}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
+	}
+
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := "\nbegun " + host + " 999999 1;\n" // there is no such process
+	for journal, want := range map[string]struct{ code, runs int }{
+		begun:                     {7, 1}, // it was killed, and its command with it
+		begun + "\nexited 3;\n":   {3, 0}, // it was killed right after its command
+		begun + "\nexited 143;\n": {7, 1},
+		begun + "\ncut 0;\n":      {7, 1},
+	} {
+		q := newPlace(t, "sh", "-c", count+"exit 7")
+		q.write(Journal("5", 0), journal)
+		if code, out := q.run("5", 0); code != want.code || q.runs() != want.runs {
+			t.Errorf("%q: exit %d, %d runs, %q", journal, code, q.runs(), out)
+		}
 	}
 
 	for _, restart := range []int{0, 1} { // of the start that finds another one

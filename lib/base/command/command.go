@@ -248,7 +248,7 @@ func Sibling(name string) ([]string, error) {
 			return []string{path}, nil
 		}
 		if AllTools && filepath.Base(self) == allTools {
-			return []string{self, name}, nil
+			return Self(name)
 		}
 	}
 	path, err := Path(name)

@@ -17,7 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// Thirty tasks wait for a machine, and there is none: three requests a pass at most, and
+// Ten tasks wait for a machine, and there is none: three requests a pass at most, and
 // fewer passes with a search the longer that is so.
 func TestWaitingTasks(t *testing.T) {
 	s := newStand(t, 0)
@@ -26,7 +26,7 @@ func TestWaitingTasks(t *testing.T) {
 		if _, err := s.Jobs(t.Context(), func() ([]runner.Ref, error) { return nil, nil }); err != nil {
 			t.Fatal(err)
 		}
-		for n := range 30 {
+		for n := range 10 {
 			if _, err := s.Start(t.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "no suitable offer") {
 				t.Fatal(err)
 			}

@@ -146,23 +146,6 @@ func (o Option) other(later Option) *pair {
 	return &pairs[i]
 }
 
-// Newest is the newest version that the table covers.
-const Newest Version = 2605
-
-// Conflict returns two options that the sbatch of a version refuses together, or nil.
-func (o Options) Conflict(v Version) []string {
-	for _, p := range pairs {
-		a, b := o.Has(p.a), o.Has(p.b)
-		if p.b == "gres" {
-			b = Option{Name: p.b, Value: o.Value(p.b)}.GPUs()
-		}
-		if a && b && p.refused > 0 && p.refused <= v {
-			return []string{p.a, p.b}
-		}
-	}
-	return nil
-}
-
 // Set gives an option a value, and sorts the options as the table does: what people look for first. An
 // empty value removes the option.
 func (o *Options) Set(name, value string) {

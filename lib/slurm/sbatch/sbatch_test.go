@@ -128,13 +128,43 @@ func TestLaterOptionsReplace(t *testing.T) {
 	}
 }
 
+// What a real sbatch refuses or takes.
 func TestConflict(t *testing.T) {
+	const fits, multiple, larger = "", "the first one is no multiple of the second", "the second one is larger"
 	for line, want := range map[string]string{
-		"--mem=1G --mem-per-gpu=1G": "mem mem-per-gpu", "--requeue --no-requeue": "", "--gpus-per-node=1 --gres=gpu:1": "gpus-per-node gres",
-		"--gpus-per-node=1 --gres=tmpdisk:1": "", "--mem=1G --gpus=1": "",
+		"--mem=1G --mem-per-gpu=1G":          "--mem and --mem-per-gpu cannot be combined",
+		"--gpus-per-node=1 --gres=gpu:1":     "--gpus-per-node and --gres cannot be combined",
+		"--requeue --no-requeue":             fits,
+		"--gpus-per-node=1 --gres=tmpdisk:1": fits,
+		"--mem=1G --gpus=1":                  fits,
+
+		"--gpus=3 --gpus-per-node=2":                                  "--gpus=3 and --gpus-per-node=2 do not fit: " + multiple,
+		"--gpus=1 --gres=gpu:2":                                       "--gpus=1 and --gres=gpu:2 do not fit: " + larger,
+		"--gpus=a100:4,v100:3 --gpus-per-node=a100:2,v100:2":          multiple,
+		"--gpus=a100:4,v100:4 --gpus-per-node=a100:2":                 fits,
+		"--gpus=4 --gpus-per-node=2 -N3":                              "make 2 nodes, which do not fit --nodes=3",
+		"--gpus=4 --gpus-per-node=2 -N1-2":                            fits,
+		"--gpus=4 --gpus-per-node=2 -N3 -n2":                          fits, // no more nodes than tasks
+		"--gpus=4 --gpus-per-task=2 -n3":                              "make 2 tasks, which do not fit --ntasks=3",
+		"--gpus=4 --gpus-per-task=3":                                  multiple,
+		"--gpus-per-node=4 --gpus-per-task=3 -n2":                     multiple,
+		"--gpus-per-node=4 --gpus-per-task=2 --ntasks-per-node=1":     "make 2 tasks per node, which do not fit --ntasks-per-node=1",
+		"--gpus-per-node=4 --gpus-per-socket=2 --sockets-per-node=1":  "make 2 sockets per node",
+		"--gpus=3 --gpus-per-socket=2 --sockets-per-node=1":           fits, // no multiple
+		"--gpus=1 --gpus-per-socket=2 --sockets-per-node=1":           larger,
+		"--gpus-per-socket=2 --gpus-per-task=1 --ntasks-per-socket=1": "make 2 tasks per socket",
+		"--gpus=1 -N2":                 "--gpus=1 has fewer GPUs than the job has nodes",
+		"--gpus=1 --nodelist=gpu[1-2]": "--gpus=1 has fewer GPUs",
+		"--gpus=2 --gres=gpu:a100:1":   "GPUs with a type and without one cannot be combined",
+		"--gpus=a100:2 --gres=gpu:0":   fits,
+		"--gpus=x:y:z --gres=gpu:2":    fits, // Check is about that
 	} {
-		if got := strings.Join(given(t, line).Conflict(Newest), " "); got != want {
-			t.Errorf("%s: %q", line, got)
+		got := ""
+		if err := given(t, line).Conflict(Newest); err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) || (want == fits) != (got == "") {
+			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
 }

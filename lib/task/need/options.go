@@ -120,8 +120,5 @@ func CheckValues(r task.Request) error {
 			return err
 		}
 	}
-	if both := all.Conflict(sbatch.Newest); both != nil {
-		return fmt.Errorf("options %q and %q cannot be combined", both[0], both[1])
-	}
-	return nil
+	return all.Conflict(sbatch.Newest)
 }

@@ -41,7 +41,7 @@ func TestCheckValues(t *testing.T) {
 		"nodes=node01":                     `option "nodes": invalid value "node01": expected a number from 1 or a range`,
 		"gpus=a100:":                       `option "gpus": invalid value "a100:": expected a number, a type or both, such as 2 or a100:2`,
 		"exclusive=maybe":                  `invalid value "maybe": expected one of exclusive, oversubscribe, user, mcs`,
-		"cpus-per-gpu=2":                   `options "cpus-per-task" and "cpus-per-gpu" cannot be combined`,
+		"cpus-per-gpu=2":                   "--cpus-per-task and --cpus-per-gpu cannot be combined",
 		"gpus-per-node=2:a100":             `invalid value "2:a100"`,
 		"gres=2":                           `option "gres": invalid value "2": expected NAME, NAME:COUNT or NAME:TYPE:COUNT`,
 		"gres=gpu:2:a100":                  `invalid value "gpu:2:a100"`,

@@ -327,9 +327,7 @@ func sbatchOptions(texts []string) (sbatch.Options, error) {
 		}
 		err = cmp.Or(err, options[i].Check())
 	}
-	if both := options.Conflict(sbatch.Newest); both != nil {
-		err = cmp.Or(err, fmt.Errorf("--%s and --%s cannot be combined", both[0], both[1]))
-	}
+	err = cmp.Or(err, options.Conflict(sbatch.Newest))
 	if err == nil {
 		return options, nil
 	}

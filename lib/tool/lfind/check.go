@@ -34,7 +34,10 @@ func (s *session) check(c *cli.Context) error {
 		path = text(c, "config")
 	}
 	w := launcher.World{Warn: func(text string) { s.note(c, "warning: %s", text) }}
-	f, err := w.Load(path)
+	f, err := clusters(c, path)
+	if err == nil && f == nil {
+		f, err = w.Load(path)
+	}
 	var bad *file.Error
 	var all []file.Problem
 	if errors.As(err, &bad) {
@@ -57,9 +60,9 @@ func (s *session) check(c *cli.Context) error {
 		}
 		surveyed, err := search.Survey(c.Context)
 		switch {
-		case err != nil && f.Path == "":
+		case err != nil && f.Path == "" && surveyed == nil:
 			return unreachable(f, err)
-		case err != nil: // the file itself is as good as before
+		case err != nil: // the file itself, or another cluster, is as good as before
 			s.note(c, "note: what Slurm says was not checked: %v", fault.Text(err))
 		}
 		path := f.Path

@@ -104,7 +104,7 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 			},
 			{
 				Name: "check", Usage: "check a file, and report each problem with its position", ArgsUsage: "[FILE]",
-				Flags: []cli.Flag{configFlag, jsonFlag}, Action: s.check,
+				Flags: []cli.Flag{configFlag, clustersFlag, jsonFlag}, Action: s.check,
 			},
 			{
 				Name: "probe", Usage: "list nodes whose GPUs are not known, or find out what they are",
@@ -145,8 +145,9 @@ var (
 	configFlag = &cli.StringFlag{
 		Name: "config", Aliases: []string{"c"}, Usage: "read launchers from `FILE`, or launchers.yaml in a directory",
 	}
-	jsonFlag = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
-	setFlag  = &cli.StringSliceFlag{Name: "set", Usage: "set or replace the option `NAME=VALUE`; an empty value removes it"}
+	clustersFlag = &cli.StringSliceFlag{Name: "clusters", Aliases: []string{"M"}, Usage: "search these `CLUSTERS` of Slurm, and no file"}
+	jsonFlag     = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
+	setFlag      = &cli.StringSliceFlag{Name: "set", Usage: "set or replace the option `NAME=VALUE`; an empty value removes it"}
 )
 
 // Whether Slurm is asked if it accepts what was found.
@@ -161,7 +162,7 @@ func searchFlags() []cli.Flag {
 		configFlag,
 		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS`"},
 		app.OneOf(&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"}, "slurm", "local"),
-		&cli.StringSliceFlag{Name: "clusters", Aliases: []string{"M"}, Usage: "search these `CLUSTERS` of Slurm, and no file"},
+		clustersFlag,
 		&cli.StringFlag{Name: "learn", Usage: "take missing time and memory from your earlier runs of the job `NAME`"},
 		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may exceed the learned values", Value: "5%"},
 		&cli.BoolFlag{Name: "allow-unknown", Usage: "if nothing else matches, take nodes whose GPUs are not known"},

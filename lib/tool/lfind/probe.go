@@ -54,7 +54,10 @@ func (s *session) probe(c *cli.Context) error {
 	}
 	surveyed, err := search.Survey(c.Context)
 	if err != nil {
-		return unreachable(f, err)
+		if err = unreachable(f, err); surveyed == nil {
+			return err
+		}
+		s.note(c, "warning: %v", fault.Text(err))
 	}
 	rows := []probed{}
 	var failed error
@@ -106,9 +109,12 @@ func (s *session) probe(c *cli.Context) error {
 }
 
 func (s *session) probeTable(rows []probed, submitted bool) error {
-	t := app.Table{Header: []string{"NODES", "PARTITIONS", "GPUS", "KNOWN BY", "UNKNOWN", "JOB"}, Drop: []string{"PARTITIONS"}}
+	t := app.Table{Header: []string{"LAUNCHER", "NODES", "PARTITIONS", "GPUS", "KNOWN BY", "UNKNOWN", "JOB"}, Drop: []string{"PARTITIONS"}}
 	if !submitted {
-		t.Header[5] = "PROBE"
+		t.Header[6] = "PROBE"
+	}
+	if !slices.ContainsFunc(rows, func(row probed) bool { return row.Launcher != rows[0].Launcher }) {
+		t.Omit = []string{"LAUNCHER"}
 	}
 	for _, row := range rows {
 		var gpus, by, open []string
@@ -134,7 +140,7 @@ func (s *session) probeTable(rows []probed, submitted bool) error {
 		case submitted:
 			how = row.Job
 		}
-		t.Add(shorten(row.Nodes), shorten(strings.Join(row.Partitions, ",")), strings.Join(gpus, ", "), dash(strings.Join(by, "; ")),
+		t.Add(row.Launcher, shorten(row.Nodes), shorten(strings.Join(row.Partitions, ",")), strings.Join(gpus, ", "), dash(strings.Join(by, "; ")),
 			dash(strings.Join(open, ", ")), dash(how))
 	}
 	return t.Print(s.stdout)

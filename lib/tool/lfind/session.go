@@ -64,19 +64,14 @@ func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.
 	s.slurm = newOnce(command.System)
 	w := launcher.World{Refresh: refresh, Run: s.slurm, Warn: func(text string) { s.note(c, "warning: %s", text) }}
 	path := text(c, "config")
-	f, err := w.Load(path)
+	f, err := clusters(c, path)
 	if err != nil {
-		return nil, nil, fileError(err)
+		return nil, nil, err
 	}
-	clusters := listed(values(c, "clusters"))
-	switch {
-	case len(clusters) == 0:
-	case path != "":
-		return nil, nil, usage("--clusters and --config cannot be combined")
-	case slices.Contains(clusters, "all"):
-		return nil, nil, fault.Hint(usage("--clusters: name the clusters"), `"sacctmgr show clusters" lists them`)
-	default:
-		f = launcher.Clusters(clusters)
+	if f == nil {
+		if f, err = w.Load(path); err != nil {
+			return nil, nil, fileError(err)
+		}
 	}
 	if boolean(c, "verbose") {
 		for _, p := range f.Warnings {
@@ -102,6 +97,20 @@ func (s *session) loadFrom(c *cli.Context, refresh bool) (*file.File, *launcher.
 		s.checkTags(c, f, search.Tags)
 	}
 	return f, search, nil
+}
+
+// clusters are the launchers of --clusters, nil without it; path is the file that was named.
+func clusters(c *cli.Context, path string) (*file.File, error) {
+	names := listed(values(c, "clusters"))
+	switch {
+	case len(names) == 0:
+		return nil, nil
+	case path != "":
+		return nil, usage("--clusters takes no file: %s", path)
+	case slices.Contains(names, "all"):
+		return nil, fault.Hint(usage("--clusters: name the clusters"), `"sacctmgr show clusters" lists them`)
+	}
+	return launcher.Clusters(names), nil
 }
 
 // listed are the names in lists that are separated by commas.

@@ -36,8 +36,8 @@ type finding struct {
 	Detail string `json:"detail"`
 	Hint   string `json:"hint,omitempty"`
 	// Warning says that the agent still works, but not for all tasks.
-	Warning bool `json:"warning,omitempty"`
-	silent  bool // what it asks has not answered
+	Warning bool  `json:"warning,omitempty"`
+	err     error // what failed, where it is more than a wrong configuration
 }
 
 // program is a program that an agent needs, with its least version.
@@ -113,7 +113,9 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 			check.Detail = "program not found: tasks with " + p.without + " cannot run"
 		}
 	case err != nil && p.slurm:
-		check.silent = errors.As(err, new(*command.TimeoutError))
+		if errors.As(err, new(*command.TimeoutError)) {
+			check.err = fault.Wrap(fault.Unavailable, err)
+		}
 		check.Detail, check.Hint = fault.Text(err), "Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"
 		if conf := os.Getenv("SLURM_CONF"); conf != "" {
 			check.Hint = fmt.Sprintf("Slurm's programs need a valid slurm.conf: SLURM_CONF is %q", conf)
@@ -184,6 +186,10 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 // checkDirectories checks the directories of the agent.
 func checkDirectories(c config.Config) []finding {
 	checks := []finding{checkPath("state directory", c.StateDir(), false, c.CheckDataDir())}
+	var s unix.Statfs_t
+	if unix.Statfs(c.DataDir, &s) == nil && s.Flags&unix.ST_NOEXEC != 0 && c.Mode == "slurm" {
+		checks[0].Detail += ", from which no programs may be run: jobs run a copy of ponos-worker in TMPDIR"
+	}
 	if dir := c.SpoolDir(); dir != "" {
 		checks = append(checks, checkPath("spool", dir, false, spool.Usable(dir)))
 	}
@@ -274,26 +280,25 @@ func fileSystem(path string) string {
 }
 
 // checkSubmission asks the scheduler whether it would accept a job of each kind of task, and submits
-// none. An error means that it has not answered.
-func checkSubmission(ctx context.Context, system *assembly.System) ([]finding, error) {
+// none.
+func (r *report) checkSubmission(ctx context.Context, system *assembly.System) {
 	try := system.Try()
 	if try == nil {
-		return nil, nil
+		return
 	}
 	c := &system.Config
 	keys := []string{"slurm.cpu"}
 	if len(c.Slurm.GPU) > 0 {
 		keys = append(keys, "slurm.gpu")
 	}
-	var checks []finding
 	for _, key := range keys {
 		options, err := try(ctx, runner.Needs{GPU: key == "slurm.gpu"})
 		if fault.Is(err, fault.Unavailable) {
-			return checks, err
+			r.check(key, "", err)
+			return
 		}
-		checks = append(checks, submission(key, options.String(), c.Where(key), err))
+		r.Checks = append(r.Checks, submission(key, options.String(), c.Where(key), err))
 	}
-	return checks, nil
 }
 
 // submission is the answer of sbatch to the options of a key of the configuration.

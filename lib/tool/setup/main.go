@@ -129,11 +129,10 @@ func failures(checks []finding) error {
 	var errs []error
 	for _, check := range checks {
 		if !check.OK {
-			kind, detail := fault.Usage, strings.TrimPrefix(check.Detail, check.Name+": ")
-			if check.silent {
-				kind = fault.Unavailable
+			if check.err == nil {
+				check.err = fault.Errorf(fault.Usage, "%s: %s", check.Name, strings.TrimPrefix(check.Detail, check.Name+": "))
 			}
-			errs = append(errs, fault.Hint(fault.Errorf(kind, "%s: %s", check.Name, detail), check.Hint))
+			errs = append(errs, fault.Hint(check.err, check.Hint))
 		}
 	}
 	return errors.Join(errs...)
@@ -150,21 +149,26 @@ func (r *report) checkLocal(ctx context.Context, cfg config.Config) {
 	r.Checks = slices.Concat(r.Checks, programs, python, checkDirectories(cfg))
 }
 
-// check notes how a check went.
-func (r *report) check(what, detail string, err error) {
-	c := finding{Name: what, OK: err == nil, Detail: detail}
+// check notes how a check went, and reports whether it went well.
+func (r *report) check(what, detail string, err error) bool {
+	c := finding{Name: what, OK: err == nil, Detail: detail, err: err}
 	if err != nil {
 		c.Detail, c.Hint = fault.Text(err), fault.HintOf(err)
 	}
 	r.Checks = append(r.Checks, c)
+	return c.OK
 }
 
-// prepare makes the agent ready, or submits it as a job.
+// failed reports whether a check has failed.
+func (r *report) failed() bool {
+	return slices.ContainsFunc(r.Checks, func(c finding) bool { return !c.OK })
+}
+
+// prepare makes the agent ready, or submits it as a job. What fails there is told at the end, after all else was checked;
+// nothing is begun without what it needs.
 func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration, stderr io.Writer) (err error) {
-	for _, check := range r.Checks {
-		if !check.OK {
-			return nil // told at the end; nothing is begun without what it needs
-		}
+	if r.failed() {
+		return nil
 	}
 	system, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Create: true})
 	if err != nil {
@@ -178,27 +182,24 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 		return err
 	}
 	checked, err := system.Agent.Runner.Check(c.Context)
-	if err != nil {
-		return err
-	}
-	r.check(system.Agent.Runner.Name(), cmp.Or(checked.Detail, "ready"), nil)
-	for _, warning := range checked.Warnings {
-		fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
-	}
-	for _, t := range []struct {
-		kind string
-		gpu  bool
-	}{{"tasks without GPU (slurm.base, slurm.cpu)", false}, {"tasks with GPU (slurm.base, slurm.gpu)", true}} {
-		if why := system.Refused(c.Context, runner.Needs{GPU: t.gpu}); why != "" {
-			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
+	if r.check(system.Agent.Runner.Name(), cmp.Or(checked.Detail, "ready"), err) {
+		for _, warning := range checked.Warnings {
+			fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
 		}
-	}
-	submission, err := checkSubmission(c.Context, system)
-	r.Checks = append(r.Checks, submission...)
-	if err != nil || slices.ContainsFunc(submission, func(c finding) bool { return !c.OK }) {
-		return err // told at the end
+		for _, t := range []struct {
+			kind string
+			gpu  bool
+		}{{"tasks without GPU (slurm.base, slurm.cpu)", false}, {"tasks with GPU (slurm.base, slurm.gpu)", true}} {
+			if why := system.Refused(c.Context, runner.Needs{GPU: t.gpu}); why != "" {
+				fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
+			}
+		}
+		r.checkSubmission(c.Context, system)
 	}
 	if system.WantsDaemon() && !c.Bool("no-daemon") {
+		if r.failed() {
+			return nil
+		}
 		job, err := system.SubmitDaemon(c.Context, every)
 		if err != nil {
 			return err
@@ -207,11 +208,12 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 		return nil
 	}
 	identity, err := system.Agent.Queue.Register(c.Context)
-	if err != nil {
-		return err
+	if r.check("queue", fmt.Sprintf("registered as agent %s", identity.Agent), err) {
+		r.Agent = identity.Agent
 	}
-	r.Agent = identity.Agent
-	r.check("queue", fmt.Sprintf("registered as agent %s", identity.Agent), nil)
+	if r.failed() {
+		return nil
+	}
 	running, err := system.Agent.Adopt(c.Context)
 	for _, k := range running {
 		r.Tasks = append(r.Tasks, row(k))

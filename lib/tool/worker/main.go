@@ -19,7 +19,7 @@ import (
 const name = "ponos-worker"
 
 // Usage is what the tool does, in a line.
-const Usage = "run tasks on this machine or in a pilot job, for ponos-start"
+const Usage = "run tasks in jobs and on this machine, for ponos-start"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -28,7 +28,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return app.Tool{
 		Name:  name,
 		Usage: Usage,
-		Description: "ponos-start and the batch scripts of its pilot jobs run this program. You need\n" +
+		Description: "ponos-start and the batch scripts of its jobs run this program. You need\n" +
 			"not run it yourself.",
 		Commands: []*cli.Command{
 			{

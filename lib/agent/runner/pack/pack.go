@@ -52,6 +52,8 @@ type Pilot struct {
 	Linger  time.Duration `json:"linger"`        // how long a pilot waits for tasks
 	Grace   time.Duration `json:"grace"`         // between the request to end a task and SIGKILL
 	Tasks   string        `json:"tasks"`         // as in Dir
+	// Program is what the pilots run: its digest, see lib/agent/program; "": any.
+	Program string `json:"program,omitempty"`
 }
 
 // Class returns the directory of a class.

@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -434,15 +434,8 @@ func (w *worker) fill() (late bool, err error) {
 	return late, err
 }
 
-// Script returns the batch script of a pilot, given the words of its command.
-func Script(words []string) []byte {
-	var b strings.Builder
-	w := bufio.NewWriter(&b)
-	fmt.Fprint(w, "#!/bin/bash\n# A pilot: a job that runs short tasks, made by ponos-start.\nexec")
-	for _, word := range words {
-		fmt.Fprint(w, " "+shell.Quote(word))
-	}
-	fmt.Fprintln(w)
-	w.Flush()
-	return []byte(b.String())
+// Script returns the job script of a pilot of the class in a directory, of the programs in bin.
+func Script(bin, dir string) []byte {
+	return []byte("#!/bin/bash\n# A pilot: a job that runs short tasks, made by ponos-start.\n" +
+		"ponos_dir=" + shell.Quote(dir) + "\nset -- pilot \"$ponos_dir\"\n" + program.Text(bin))
 }

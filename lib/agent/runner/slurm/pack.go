@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -28,10 +30,10 @@ import (
 
 // Packing configures how short tasks run in pilots.
 type Packing struct {
-	On     bool // start short tasks so; those that were started so are seen and stopped in any case
-	Dir    pack.Dir
-	State  string   // identity of the state directory
-	Worker []string // the command of a pilot, before the directory of its class
+	On       bool // start short tasks so; those that were started so are seen and stopped in any case
+	Dir      pack.Dir
+	State    string // identity of the state directory
+	Programs *program.Store
 }
 
 // packs are the packed tasks of an agent.
@@ -39,6 +41,10 @@ type packs struct{ Packing }
 
 // Pack has short tasks run in pilots. Where that is off, tasks that do are still seen.
 func (r *Runner) Pack(p Packing) {
+	if p.Programs == nil {
+		p.Programs = &program.Store{}
+	}
+	p.Programs.Named = p.named
 	r.packs = &packs{p}
 	r.options.packed = p.Dir.Runs
 }
@@ -49,6 +55,29 @@ const (
 	// maxPacked is how many tasks are started together.
 	maxPacked = 1000
 )
+
+// program returns the directory of the programs of a class's pilots: those with which it was made, if they are there.
+func (p *packs) program(pilot pack.Pilot) (bin string, err error) {
+	if bin = filepath.Join(p.Programs.Dir, pilot.Program); pilot.Program != "" {
+		if _, err := os.Stat(bin); err == nil {
+			return bin, nil
+		}
+	}
+	return p.Programs.Place()
+}
+
+// named returns the digests of the programs that pilots run.
+func (p Packing) named() (digests []string, err error) {
+	classes, err := p.Dir.Classes()
+	for _, class := range classes {
+		pilot, readErr := p.Dir.ReadPilot(class)
+		if readErr != nil {
+			return nil, readErr
+		}
+		digests = append(digests, pilot.Program)
+	}
+	return digests, err
+}
 
 // mark returns the beginning of the comments of this agent's pilots: the identity of the state
 // directory, and a hash of its path, which a directory in its place has as well.
@@ -152,7 +181,7 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 
 // class returns the name of a class of pilots.
 func class(p pack.Pilot) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %v", p.Options, p.Linger))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %v %s", p.Options, p.Linger, p.Program))
 	return hex.EncodeToString(sum[:6])
 }
 
@@ -166,6 +195,9 @@ func (r *Runner) packed(ctx context.Context, s runner.Submission) (t pack.Ticket
 		return t, p, false
 	}
 	t, p, ok = r.short(given)
+	if bin, err := r.packs.Programs.Place(); err == nil { // without, it was said when the task was prepared
+		p.Program = filepath.Base(bin)
+	}
 	// The options may get a GPU by another way, as by a partition, and pilots share that.
 	return t, p, ok && (t.GPUs > 0 || !s.GPU)
 }
@@ -403,15 +435,16 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 	if r.now().Sub(tries.At).Abs() < packPause(tries.Count) {
 		return nil
 	}
-	if len(r.packs.Worker) == 0 {
-		return errors.New("ponos-worker is neither beside this tool nor in PATH")
+	bin, err := r.packs.program(p)
+	if err != nil {
+		return err
 	}
 	for n := len(alive); n < wanted; n++ {
 		b := slurm.Batch{
 			Options: append(slices.Clone(p.Options), "--job-name="+pilotName, "--comment="+r.packs.mark()+class,
 				"--output="+r.packs.Dir.Output(class), "--open-mode=append", "--chdir="+r.packs.Dir.Class(class)),
 			Env:  Environ(os.Environ()),
-			Text: pack.Script(append(slices.Clone(r.packs.Worker), r.packs.Dir.Class(class))),
+			Text: pack.Script(bin, r.packs.Dir.Class(class)),
 			Hold: []*os.File{held.File()},
 		}
 		tries = pack.Tries{Count: tries.Count + 1, At: r.now()}

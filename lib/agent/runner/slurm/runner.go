@@ -52,11 +52,6 @@ func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 // Name is "slurm".
 func (r *Runner) Name() string { return "slurm" }
 
-// Check reports whether Slurm's controller answers.
-func (r *Runner) Check(ctx context.Context) (runner.Checked, error) {
-	return runner.Checked{}, r.client.Ping(ctx)
-}
-
 // Can cancel jobs without waiting, find past jobs, know limits, and, if arrays or pilots are configured, start
 // tasks together.
 func (r *Runner) Can() runner.Abilities {

@@ -84,8 +84,9 @@ const (
 	gone = 10 * time.Minute
 	// If Slurm has lost the end of a job, accounting shows it as running for ever.
 	runaway = time.Hour
-	// An end that squeue still shows after this many counting queries is older than 45 s. slurmctld
-	// saves its jobs every 5 s: if it is killed after that, it does not requeue the job.
+	// An end that squeue still shows after this many counting queries is older than 45 s, and so is the restart of a
+	// controller whose squeue does not show a job. slurmctld saves its jobs every 5 s: if it is killed after that, it does
+	// not requeue the job.
 	saved = 2
 )
 
@@ -105,12 +106,19 @@ func (e evidence) judge() runner.Job {
 			job.State, job.Reason = alive, pendingReason(q)
 			return job
 		}
+		if q.State == "PREEMPTED" && e.ref.Missing.Misses < saved {
+			job.Unknown, job.Lost, job.Reason = true, true, "the job was preempted"
+			return job
+		}
 	}
-	if a := e.account; a != nil && !e.earlier(a) && (a.State != "PREEMPTED" || e.missing(lag)) {
+	if a := e.account; a != nil && !e.earlier(a) {
 		if s, ok := state(a.State); ok && s.Final() {
-			if e.mayGoOn(a) {
+			switch {
+			case e.mayGoOn(a):
 				job.Unknown, job.Lost, job.Reason = true, true, "accounting shows the job as "+a.State+", and squeue does not show it"
 				return job
+			case e.dropped():
+				return e.vanished(job)
 			}
 			return e.over(job, a.State, a.FirstFailure(), a.By)
 		}
@@ -119,11 +127,6 @@ func (e evidence) judge() runner.Job {
 		s, ok := state(q.State)
 		if !ok || !s.Final() {
 			job.Unknown, job.Reason = true, fmt.Sprintf("squeue shows the unknown state %q", q.State)
-			return job
-		}
-		if q.State == "PREEMPTED" && !e.missing(lag) {
-			// It may be about to be requeued.
-			job.Unknown, job.Lost, job.Reason = true, true, "the job was preempted"
 			return job
 		}
 		failure := q.Exit
@@ -145,8 +148,14 @@ func (e evidence) earlier(a *slurm.Record) bool {
 // start: accounting lags, and one query proves nothing. A command that has ended by itself is not run
 // again.
 func (e evidence) mayGoOn(a *slurm.Record) bool {
-	return (a.State == "FAILED" || a.State == "NODE_FAIL") && e.queue == nil &&
+	return (a.State == "FAILED" || a.State == "NODE_FAIL" || a.State == "PREEMPTED" || e.dropped()) && e.queue == nil &&
 		e.journal && e.run.Begun && !e.run.Ended && !e.ref.Missing.Fact()
+}
+
+// dropped reports whether a controller that began without the jobs of the last one has forgotten the job: accounting then
+// shows that the job was cancelled, and by nobody.
+func (e evidence) dropped() bool {
+	return e.queue == nil && e.account != nil && e.account.State == "CANCELLED" && e.account.By == "" && !e.run.Ended
 }
 
 // unaccounted reports whether accounting does not know the job, in several queries: what is missing
@@ -260,8 +269,10 @@ func (e evidence) outlived(job runner.Job) runner.Job {
 // vanished derives the state of a job that squeue does not show and that has not ended according to
 // accounting.
 func (e evidence) vanished(job runner.Job) runner.Job {
-	forgotten := e.ref.Missing.Fact() && e.missing(gone)
+	forgotten := e.ref.Missing.Fact() && (e.dropped() || e.missing(gone))
 	absent := forgotten && (e.account != nil || e.unaccounted())
+	// A second job does no harm where the first one begins after all, as one of them becomes the owner.
+	waited := !e.noAccounting && !e.unanswered && (e.account == nil || e.account.State == "PENDING") && e.ref.Missing.Misses >= saved
 	switch {
 	case e.run.Ended && ((e.noAccounting || e.unanswered) && e.run.Closed || e.missing(lag)):
 		// Even if Slurm requeues the job, the command is not run again.
@@ -283,8 +294,11 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		// ended in another way is in accounting, and what Slurm forgets is always the whole array.
 		job.State, job.Cancelled, job.Reason = task.Error, true, why("CANCELLED")+", while it waited"
 		return job
-	case forgotten && e.account == nil && e.notBegun() && e.owner == "": // even if accounting knows it
+	case (waited && !e.siblings || e.dropped() || forgotten && e.account == nil) && e.notBegun() && e.owner == "":
 		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
+		return job
+	case absent && e.dropped() && e.journal:
+		job.State, job.Cause, job.Reason = task.Error, need.Lost, "the controller of Slurm has forgotten the job while its command ran"
 		return job
 	case absent && (e.account == nil || e.missing(runaway)) && e.journal:
 		job.State, job.Reason = task.Error, "the job is gone without a trace"

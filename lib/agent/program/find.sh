@@ -1,0 +1,57 @@
+# Becomes the program of this machine below $ponos_bin, with the arguments of this script. Until that is there and
+# starts, and until $ponos_dir is there, which NFS may show late, nothing has begun: a request to end ends this
+# script, other signals do nothing.
+shopt -s execfail
+
+ponos_become() {
+	local program=$1
+	shift
+	if ! ponos_words=$(exec -a ponos-worker "$program" --version 2>&1); then return 1; fi
+	# No signal may end what has not yet begun to listen.
+	trap '' QUIT USR1 USR2 ALRM
+	exec -a ponos-worker "$program" "$@"
+}
+
+ponos_machine=$(uname -m)
+# With less address space, in KiB, a 64-bit program does not start.
+ponos_space=$(ulimit -v)
+if [ "$ponos_space" = unlimited ] || [ "$ponos_space" -ge 1048576 ]; then ponos_space=; fi
+
+ponos_waited=0
+while :; do
+	trap 'exit 143' TERM
+	trap : HUP INT QUIT USR1 USR2 ALRM
+	ponos_program=$ponos_bin/$ponos_machine/ponos-worker
+	if [ -n "$ponos_space" ] && [ "$ponos_machine" = x86_64 ] && [ -r "$ponos_bin/i686/ponos-worker" ]; then
+		ponos_program=$ponos_bin/i686/ponos-worker
+	fi
+	if ! [ -d "$ponos_dir" ]; then
+		ponos_missing=$ponos_dir
+	elif ! [ -r "$ponos_program" ]; then
+		ponos_missing=$ponos_program
+	elif [ -x "$ponos_program" ]; then
+		ponos_become "$ponos_program" "$@"
+		ponos_missing="a start of $ponos_program, which failed: ${ponos_words%%$'\n'*}"
+	else
+		# Programs may not be run there: it is run from a copy, which is gone at once.
+		ponos_missing="a place from which this node runs programs: not ${ponos_program%/*/*/*}"
+		for ponos_place in "${TMPDIR:-/tmp}" /tmp /dev/shm; do
+			ponos_copy=$(mktemp "$ponos_place/ponos-worker.XXXXXX" 2>/dev/null) || continue
+			if cp -- "$ponos_program" "$ponos_copy" && chmod 700 "$ponos_copy" && [ -x "$ponos_copy" ]; then
+				exec 3<"$ponos_copy"
+				rm -f -- "$ponos_copy"
+				ponos_become /proc/self/fd/3 "$@"
+				ponos_missing="a start of a copy of $ponos_program, which failed: ${ponos_words%%$'\n'*}"
+				exec 3<&-
+				break
+			fi
+			rm -f -- "$ponos_copy"
+		done
+	fi
+	if [ "$ponos_waited" = 600 ]; then break; fi
+	[ "$ponos_waited" != 0 ] || echo "job ${SLURM_JOB_ID:-}: waiting for $ponos_missing" >&2
+	ponos_waited=$((ponos_waited + 1))
+	sleep 1
+done
+echo "job ${SLURM_JOB_ID:-}: waited 10 minutes for $ponos_missing" >&2
+exit 143

@@ -1,0 +1,206 @@
+// Package program is the program that runs tasks in the jobs of Slurm, ponos-worker: where the tools have it for each
+// kind of machine, where the nodes find it, and how the script of a job waits for it.
+//
+//	Waiting ──its directory and the program are there──► it becomes the program
+//	   └──SIGTERM, or 10 minutes──► it exits with 143: the task has not begun
+//
+// # Files
+//
+//	libexec/ponos/MACHINE/ponos-worker          for machines that are not of the kind of the agent's, which runs itself;
+//	                                            beside the directory of the tools, or in its libexec
+//	DATA/bin/DIGEST/MACHINE/ponos-worker        what jobs run
+//	DATA/bin/lock                               held while programs are placed or removed
+//
+// MACHINE is that of "uname -m", and i686 also runs on x86_64, where a limit of the address space (ulimit -v) keeps 64-bit
+// programs from starting. DIGEST is of the programs of all machines: jobs of different versions find each their own.
+package program
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/remove"
+	"github.com/ponos-tools/ponos/lib/base/shell"
+)
+
+const file = "ponos-worker"
+
+// find is the part of a script that is the same for all jobs. It is a file of its own, so that linters of shell
+// scripts can check it.
+//
+//go:embed find.sh
+var find string
+
+// Text returns the rest of the script of a job, for bash, which becomes the program with the arguments that the script has
+// by then. Bin is a result of Place. It waits for the directory that the variable ponos_dir names. Other shells drop
+// variables that they could not name, such as those of exported functions.
+func Text(bin string) string { return "ponos_bin=" + shell.Quote(bin) + "\n" + find }
+
+// Store has the programs of the jobs of an agent.
+type Store struct {
+	Dir string // DATA/bin
+	// Installed returns where the program of each machine is; see Installed.
+	Installed func() (map[string]string, error)
+	// Named returns the digests of programs that jobs name which are of no task; nil: there are none.
+	Named func() ([]string, error)
+
+	mu     sync.Mutex
+	placed string    // the directory of what is installed, once that is in Dir
+	at     time.Time // when it was seen to be there
+}
+
+// Installed returns where the programs are that belong to this one, by the machines that run them. That of this machine is
+// the program of all tools.
+func Installed() (paths map[string]string, err error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return nil, err
+	}
+	words, err := command.Sibling(file)
+	if err != nil {
+		return nil, err
+	}
+	paths = map[string]string{unix.ByteSliceToString(u.Machine[:]): words[0]}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	beside := filepath.Dir(self)
+	for _, dir := range []string{filepath.Join(filepath.Dir(beside), "libexec", "ponos"), filepath.Join(beside, "libexec")} {
+		all, err := filepath.Glob(filepath.Join(dir, "*", file))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range all {
+			paths[filepath.Base(filepath.Dir(path))] = path
+		}
+	}
+	return paths, nil
+}
+
+// Place puts what is installed where nodes find it, and returns the directory of that. What was placed is not removed
+// for a day.
+func (s *Store) Place() (bin string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := clock.Now(); s.placed == "" || now.Sub(s.at).Abs() > time.Hour { // an upgrade may have come since
+		if s.placed, err = s.place(); err == nil {
+			s.at = now
+		}
+	}
+	return s.placed, err
+}
+
+func (s *Store) place() (bin string, err error) {
+	paths, err := s.Installed()
+	if err != nil {
+		return "", err
+	}
+	machines := slices.Sorted(maps.Keys(paths))
+	texts := make([][]byte, len(machines))
+	digest := sha256.New()
+	for i, machine := range machines {
+		if texts[i], err = os.ReadFile(paths[machine]); err != nil {
+			return "", err
+		}
+		fmt.Fprintf(digest, "%s %d\n", machine, len(texts[i]))
+		digest.Write(texts[i])
+	}
+	bin = filepath.Join(s.Dir, hex.EncodeToString(digest.Sum(nil))[:16])
+	release, err := s.hold()
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	for i, machine := range machines {
+		if err := put(filepath.Join(bin, machine), texts[i]); err != nil {
+			return "", fmt.Errorf("the program that jobs run: %w", err)
+		}
+	}
+	return bin, clock.Touch(bin)
+}
+
+// hold keeps other processes from removing what is placed, until it is released. Where the file system has no locks, what
+// was placed is too new to be removed.
+func (s *Store) hold() (release func(), err error) {
+	if err := os.Mkdir(s.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, lock.ErrHeld)
+	defer cancel()
+	held, err := lock.Wait(ctx, filepath.Join(s.Dir, "lock"))
+	switch {
+	case lock.Missing(err):
+		return func() {}, nil
+	case err != nil:
+		return nil, err
+	}
+	return func() { _ = held.Close() }, nil
+}
+
+// put makes a whole program, or none.
+func put(dir string, text []byte) error {
+	path := filepath.Join(dir, file)
+	if info, err := os.Stat(path); err == nil && info.Size() == int64(len(text)) {
+		return nil
+	}
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return renameio.WriteFile(path, text, 0o700, renameio.WithTempDir(dir))
+}
+
+// Prune removes programs that were not placed since a time and whose digests nothing names.
+func (s *Store) Prune(before time.Time, named []string) error {
+	if _, err := os.Stat(s.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	release, err := s.hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	entries, err := os.ReadDir(s.Dir)
+	if err == nil && s.Named != nil {
+		var more []string
+		more, err = s.Named()
+		named = append(named, more...)
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		bin := filepath.Join(s.Dir, e.Name())
+		info, err := e.Info()
+		if err != nil || !clock.Modified(info).Before(before) || slices.Contains(named, e.Name()) || !isDigest(e.Name()) {
+			continue
+		}
+		errs = append(errs, remove.All(bin))
+	}
+	return errors.Join(errs...)
+}
+
+func isDigest(name string) bool {
+	return len(name) == 16 && strings.Trim(name, "0123456789abcdef") == ""
+}
