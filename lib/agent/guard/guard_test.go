@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 )
 
 // Whoever holds the guard is the only one, until it releases it.
@@ -81,6 +84,31 @@ func TestLeftBehind(t *testing.T) {
 	if same := (process{Host: "a", Job: "7", Seen: now}); p.alive(same) {
 		t.Error("the start before a requeue counts as running")
 	}
+}
+
+// An agent that was killed stays in the table of processes until somebody waits for it.
+func TestZombie(t *testing.T) {
+	c := exec.Command("/bin/sleep", "1000")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	now := thisProcess("a", time.Minute)
+	agent := now
+	agent.PID, agent.Start = c.Process.Pid, command.StartOf(c.Process.Pid)
+	if !agent.alive(now) {
+		t.Error("it is not alive")
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// Ended, and not waited for.
+	for zombie := false; !zombie; time.Sleep(time.Millisecond) {
+		_, zombie = proc.Session(c.Process.Pid)
+	}
+	if agent.alive(now) {
+		t.Error("a zombie is alive")
+	}
+	_ = c.Wait()
 }
 
 // Nothing but a PID file is written to: what another user has put in its place is told, and stays as it is.
