@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/executor/outside"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
 )
@@ -381,17 +382,18 @@ var cancelledAt = regexp.MustCompile(`(?m)JOB (\d+) ON \S+ CANCELLED AT (\S+)`)
 // signal, and the run is then one that was cut short, which is repeated when Slurm begins
 // the job again: so do all batch systems, and a run that failed has no result to keep. One
 // that ends with 0 may have saved what it has to go on with, so it is repeated if the job
-// was asked before.
+// was asked before, or warned: what Slurm sends before it asks is what it sends to a job that it resumes.
 // Two witnesses are asked for it: what the script has seen, and Slurm's own line.
 func (w *world) endedAsAsked(i *item, r run, log string) bool {
-	late := 1500 * time.Millisecond
-	if r.code == 0 {
-		late = 0
-	}
-	cut := false
+	cut, warned := false, false
 	for _, name := range glob(w.file("fs/*/data/state/*", i.id, fmt.Sprintf("run.%s.%s", r.job, r.restart))) {
 		b, _ := os.ReadFile(name)
 		cut = cut || strings.Contains(string(b), fmt.Sprintf("\ncut %d;\n", r.code))
+		warned = warned || strings.Contains(string(b), "\nexited 0;\n")
+	}
+	late := outside.Notice
+	if r.code == 0 && !warned {
+		late = 0
 	}
 	if strings.Contains(r.job, ".") { // Slurm tells it to the pilot
 		for _, name := range glob(w.file("fs/*/data/state/packs/*/pilots.out")) {

@@ -50,7 +50,7 @@ var agentEnds = []string{
 
 var scenes = []scene{
 	{
-		name: "sweep", tools: []string{"ponos-setup", "ponos-submit", "ponos-list", "ponos-log", "ponos-retry", "ponos-poll", "ponos-stop", "ponos-start"},
+		name: "sweep", tools: []string{"ponos-setup", "ponos-submit", "ponos-list", "ponos-log", "ponos-retry", "ponos-poll", "ponos-stop", "ponos-start", "ponos-worker"},
 		title: "A sweep on Slurm: one of three tasks fails, its log says why, and it is retried", columns: 92, rows: 16, slurm: true,
 		before: slices.Concat(agent, []string{
 			"(ponos-poll --every 1s | ponos-stop | ponos-start) >agent.log 2>&1 &",
@@ -66,7 +66,7 @@ var scenes = []scene{
 		},
 	},
 	{
-		name: "pipeline", tools: []string{"ponos-setup", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start"}, title: "A task goes through the pipeline and is run by Slurm", columns: 108, rows: 26, slurm: true, moves: true,
+		name: "pipeline", tools: []string{"ponos-setup", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start", "ponos-worker"}, title: "A task goes through the pipeline and is run by Slurm", columns: 108, rows: 26, slurm: true, moves: true,
 		before: agent, after: agentEnds,
 		steps: []step{
 			{command: "ponos-submit --slug hello -- echo 'hello, world'"},

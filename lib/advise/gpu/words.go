@@ -59,8 +59,9 @@ var onlyNVIDIA = map[string]bool{"volta": true, "ampere": true, "blackwell": tru
 
 // queues are words of the names of partitions that tell nothing of their nodes.
 var queues = map[string]bool{
-	"q": true, "queue": true, "dev": true, "devel": true, "debug": true, "test": true, "normal": true, "short": true, "long": true, "low": true,
-	"high": true, "prod": true, "batch": true, "preempt": true, "preemptable": true, "preemptible": true, "interactive": true, "partition": true,
+	"q": true, "queue": true, "partition": true, "dev": true, "devel": true, "debug": true, "test": true, "normal": true, "short": true,
+	"long": true, "low": true, "high": true, "prod": true, "batch": true, "preempt": true, "preemptable": true, "preemptible": true,
+	"interactive": true,
 }
 
 // makers are words that tell who makes a GPU.

@@ -45,8 +45,9 @@ type division struct{ option, parts string }
 // divisions are those for which there is an option. A larger part has a multiple of the GPUs of a smaller one there, and at least as
 // many elsewhere.
 var divisions = map[[2]int]division{
-	{perJob, perNode}: {"nodes", "nodes"}, {perJob, perTask}: {"ntasks", "tasks"}, {perNode, perSocket}: {"sockets-per-node", "sockets per node"},
-	{perNode, perTask}: {TasksPerNode, "tasks per node"}, {perSocket, perTask}: {"ntasks-per-socket", "tasks per socket"},
+	{perJob, perNode}: {"nodes", "nodes"}, {perJob, perTask}: {"ntasks", "tasks"},
+	{perNode, perSocket}: {"sockets-per-node", "sockets per node"}, {perNode, perTask}: {TasksPerNode, "tasks per node"},
+	{perSocket, perTask}: {"ntasks-per-socket", "tasks per socket"},
 }
 
 // share is how many GPUs of a type the parts of a job have, and by which option; 0: none says.
@@ -119,7 +120,7 @@ func (s *shares) divide(k *share, large, small int) error {
 	case !divides:
 		return nil
 	case all%each != 0:
-		return fmt.Errorf("%s do not fit: the first one is no multiple of the second", of)
+		return fmt.Errorf("%s do not fit: the second one does not divide the first one", of)
 	}
 	if least, most := s.between(d.option); all/each < least || most > 0 && all/each > most {
 		return fmt.Errorf("%s make %d %s, which do not fit %s", of, all/each, d.parts, s.said(d.option))

@@ -130,7 +130,7 @@ func TestLaterOptionsReplace(t *testing.T) {
 
 // What a real sbatch refuses or takes.
 func TestConflict(t *testing.T) {
-	const fits, multiple, larger = "", "the first one is no multiple of the second", "the second one is larger"
+	const fits, multiple, larger = "", "the second one does not divide the first one", "the second one is larger"
 	for line, want := range map[string]string{
 		"--mem=1G --mem-per-gpu=1G":          "--mem and --mem-per-gpu cannot be combined",
 		"--gpus-per-node=1 --gres=gpu:1":     "--gpus-per-node and --gres cannot be combined",

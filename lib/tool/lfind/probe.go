@@ -140,8 +140,8 @@ func (s *session) probeTable(rows []probed, submitted bool) error {
 		case submitted:
 			how = row.Job
 		}
-		t.Add(row.Launcher, shorten(row.Nodes), shorten(strings.Join(row.Partitions, ",")), strings.Join(gpus, ", "), dash(strings.Join(by, "; ")),
-			dash(strings.Join(open, ", ")), dash(how))
+		t.Add(row.Launcher, shorten(row.Nodes), shorten(strings.Join(row.Partitions, ",")), strings.Join(gpus, ", "),
+			dash(strings.Join(by, "; ")), dash(strings.Join(open, ", ")), dash(how))
 	}
 	return t.Print(s.stdout)
 }
