@@ -42,7 +42,11 @@ type chaos struct {
 	slugs   []string
 	stopped map[string]bool
 	lost    map[int64]bool // instances whose host was lost
+	hidden  []time.Time    // when lists began to be empty, for as long as hides
 }
+
+// hides is how long lists are empty: longer than settle, for which the agent waits for an order whose answer was lost.
+const hides = 1500 * time.Millisecond
 
 // Costs are traffic above all, so that an instance that the journal does not know, or
 // counts twice, shows: the same figures for the meter and the estimate.
@@ -91,9 +95,10 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 	"empty list": func(c *chaos, _ *server.Instance) {
 		c.market.Break(server.Fault{Method: "GET", Path: lists, Times: 1, Status: 200, Body: `{"success":true,"instances_found":0,"instances":[],"total_instances":0,"label_counts":{},"next_token":null}`})
 	},
-	"empty lists": func(c *chaos, _ *server.Instance) { // longer than settle
+	"empty lists": func(c *chaos, _ *server.Instance) {
+		c.hidden = append(c.hidden, c.market.RealNow())
 		mend := c.market.Break(server.Fault{Method: "GET", Path: lists, Status: 200, Body: `{"success":true,"instances_found":0,"instances":[],"total_instances":0,"label_counts":{},"next_token":null}`})
-		time.AfterFunc(1500*time.Millisecond, mend)
+		time.AfterFunc(hides, mend)
 	},
 	"several destroys not found": func(c *chaos, _ *server.Instance) {
 		c.market.Break(server.Fault{Method: "DELETE", Path: `^/api/v0/instances/[?]`, Times: 2, Status: 404, Body: `{"success":false,"error":"instances_not_found","msg":"not_found"}`})
@@ -324,16 +329,20 @@ func (c *chaos) judge() {
 	}
 }
 
-// unseen counts the instances of a task that no tool has recorded: the answer to the order was lost, and
-// the host, with the instance, before a list that shows it was processed. The agent cannot know that
-// the task has run there.
+// unseen counts the instances of a task of which the agent could not know that the task has run there: the answer
+// to the order was lost, and the host, with the instance, before a list that shows it was processed; or lists were empty for
+// longer than they may lack a new instance, which was found when another one was ordered.
 func (c *chaos) unseen(slug string) (n int) {
-	recorded := map[int64]bool{}
+	recorded, created := map[int64]bool{}, map[int64]bool{}
 	for _, e := range c.entries() {
 		recorded[e.Instance] = true
+		created[e.Instance] = created[e.Instance] || e.Event == "created"
 	}
 	for _, i := range c.market.Instances() {
-		if c.lost[i.ID] && !recorded[i.ID] && strings.Contains(i.Label, ":"+c.id(slug)+":") {
+		hidden := !created[i.ID] && slices.ContainsFunc(c.hidden, func(from time.Time) bool {
+			return i.Visible.Before(from.Add(hides)) && i.Visible.Add(hides).After(from)
+		})
+		if (hidden || c.lost[i.ID] && !recorded[i.ID]) && strings.Contains(i.Label, ":"+c.id(slug)+":") {
 			n++
 		}
 	}
