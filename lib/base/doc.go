@@ -16,6 +16,7 @@
 //	hostlist   node[01-10,12] and names
 //	locale     which characters a terminal can show
 //	lock       flock(2), with locks that a child can inherit
+//	nss        names and numbers of users and groups, also of those that no file of this machine has
 //	place      the user's directory for state, which directory was at a path, and whether others may write there
 //	progress   a line on a terminal for what takes long
 //	remove     removes directory trees that others have written

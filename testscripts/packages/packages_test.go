@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
@@ -93,10 +94,22 @@ func TestInstall(t *testing.T) {
 func packaging(t *testing.T) {
 	t.Helper()
 	harness.Programs(t, "make", "dpkg-deb=dpkg", "rpm", "busybox=busybox-static", "zsh")
-	// Building nfpm has things to say, which "make dist" has not.
-	run(t, "make", "-s", "-C", harness.Root(), filepath.Join(harness.Root(), "bin/dev/nfpm"))
+	nfpm(t)
 	needs.Root(t, "to install packages")
 }
+
+// nfpm makes the program that makes packages: doing so has things to say, which "make dist" has not.
+func nfpm(t *testing.T) {
+	t.Helper()
+	if said, err := build(); err != nil {
+		t.Logf("%s", said)
+		needs.Missing(t, "nfpm, which Go fetches")
+	}
+}
+
+var build = sync.OnceValues(func() ([]byte, error) {
+	return exec.Command("make", "-s", "-C", harness.Root(), filepath.Join(harness.Root(), "bin/dev/nfpm")).CombinedOutput()
+})
 
 // root makes a directory that packages can be installed in: a shell is all it has.
 func root(t *testing.T) string {

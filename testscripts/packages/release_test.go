@@ -16,6 +16,7 @@ import (
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	harness.Programs(t, "git")
+	nfpm(t)
 	source, out := t.TempDir(), filepath.Join(t.TempDir(), "dist")
 	for _, part := range []string{"cmd", "lib", "man", "completions", "examples", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md", ".gitignore"} {
 		run(t, "cp", "-R", filepath.Join(harness.Root(), part), source)

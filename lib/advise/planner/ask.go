@@ -2,13 +2,12 @@ package planner
 
 import (
 	"context"
-	"os/user"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -29,12 +28,8 @@ func New() *Asker {
 
 // userID is the number of a user whom this machine knows.
 func userID(name string) (uint32, bool) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return 0, false
-	}
-	id, err := strconv.ParseUint(u.Uid, 10, 32)
-	return uint32(id), err == nil
+	id, err := nss.UserID(name)
+	return id, err == nil
 }
 
 // Together sends several queries to Slurm concurrently. The first failure ends the others, and is
@@ -137,13 +132,4 @@ func (a *Asker) Factors(into *FactorRows, why *string) func(context.Context) err
 		*into = f
 		return err
 	}
-}
-
-// Me is the name of the user who asks.
-func Me() (string, error) {
-	u, err := user.Current()
-	if err != nil {
-		return "", err
-	}
-	return u.Username, nil
 }

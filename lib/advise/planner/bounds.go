@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -99,7 +100,7 @@ func (a *Asker) Bounds(ctx context.Context, name string) (*Bounds, error) {
 	}
 	v.Cluster = config.Get("ClusterName")
 	if name == "" {
-		me, err := Me()
+		me, err := nss.Me()
 		if err != nil {
 			return nil, err
 		}

@@ -6,13 +6,13 @@ import (
 	"cmp"
 	"context"
 	"os"
-	"os/user"
 	"slices"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -245,15 +245,8 @@ func (n *Planner) Model(name string, memberships []slurm.Association) *admission
 	}
 	m.Known.Config, m.Known.Accounting = true, true
 	m.Host, _ = os.Hostname()
-	if u, err := user.Current(); err == nil {
-		ids, err := u.GroupIds()
-		m.Known.Groups = err == nil
-		for _, id := range ids {
-			g, err := user.LookupGroupId(id)
-			if m.Known.Groups = m.Known.Groups && err == nil; m.Known.Groups {
-				m.Groups = append(m.Groups, g.Name)
-			}
-		}
+	if groups, err := nss.Groups(); err == nil {
+		m.Groups, m.Known.Groups = groups, true
 	}
 	return m
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -274,8 +274,8 @@ func deriveName(ctx context.Context, p *System) (string, error) {
 		return "", err
 	}
 	who := strconv.Itoa(os.Geteuid())
-	if u, err := user.Current(); err == nil {
-		who = u.Username
+	if name, err := nss.Me(); err == nil {
+		who = name
 	}
 	sum := sha256.Sum256([]byte(p.Config.Mode + "\x00" + place + "\x00" + who + "\x00" + p.Config.DataDir))
 	plain := func(s string) string {

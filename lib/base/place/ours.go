@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 )
 
@@ -208,8 +208,8 @@ func (b *bad) err() error {
 
 // UserName is the name of a user, or the number if there is no name.
 func UserName(uid int) string {
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
-		return u.Username
+	if name, err := nss.UserName(uid); err == nil {
+		return name
 	}
 	return strconv.Itoa(uid)
 }

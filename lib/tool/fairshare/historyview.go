@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/locale"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -70,7 +71,7 @@ func newHistoryView(a *planner.Asker, c *cli.Context) (*historyView, error) {
 	}
 	v.top = int(n)
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {
-		name, err := planner.Me()
+		name, err := nss.Me()
 		if err != nil {
 			return nil, err
 		}

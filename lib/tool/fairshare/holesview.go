@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
@@ -74,7 +75,7 @@ func (v *holesView) load(ctx context.Context) error {
 	if err := v.plan.Load(ctx, v.ask); err != nil {
 		return err
 	}
-	v.me, _ = planner.Me()
+	v.me, _ = nss.Me()
 	v.hidden = v.othersHidden(ctx)
 	if err := checkNames("partition", v.wanted, partitionNames(v.plan.Partitions)); err != nil {
 		return err

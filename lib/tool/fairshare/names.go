@@ -2,11 +2,11 @@ package fairshare
 
 import (
 	"fmt"
-	"os/user"
 	"slices"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -55,7 +55,7 @@ func checkUsers(users, known []string) error {
 		if slices.Contains(known, name) {
 			continue
 		}
-		if _, err := user.Lookup(name); err != nil {
+		if _, err := nss.UserID(name); err != nil {
 			return unknown("user", name, known)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -57,7 +58,7 @@ func newQueueView(a *planner.Asker, c *cli.Context) (*queueView, error) {
 		noHeader: c.Bool("noheader"),
 	}
 	if c.Bool("me") {
-		name, err := planner.Me()
+		name, err := nss.Me()
 		if err != nil {
 			return nil, err
 		}

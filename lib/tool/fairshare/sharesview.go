@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/locale"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -37,7 +38,7 @@ type sharesView struct {
 func newSharesView(a *planner.Asker, c *cli.Context) (*sharesView, error) {
 	v := &sharesView{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all")}
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {
-		name, err := planner.Me()
+		name, err := nss.Me()
 		if err != nil {
 			return nil, err
 		}

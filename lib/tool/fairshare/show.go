@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 )
 
 // view is one of the tool's answers.
@@ -65,7 +66,7 @@ func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) er
 		if keys, restore, ok := app.ReadKeys(c.App.Reader); ok {
 			defer restore()
 			q.screen = &queueScreen{}
-			q.screen.me, _ = planner.Me()
+			q.screen.me, _ = nss.Me()
 			w.keys, w.screen = keys, q
 		}
 	}

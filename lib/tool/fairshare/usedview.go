@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -66,7 +67,7 @@ func newUsedView(a *planner.Asker, c *cli.Context) (*usedView, error) {
 		return nil, fault.Errorf(fault.Usage, "--risk: %w", err)
 	}
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {
-		name, err := planner.Me()
+		name, err := nss.Me()
 		if err != nil {
 			return nil, err
 		}

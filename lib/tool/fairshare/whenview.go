@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
@@ -269,7 +270,7 @@ func (v *whenView) remember(j *slurm.Job, answer *startAnswer) {
 
 // submitted answers for a job that is not submitted yet.
 func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
-	user, err := planner.Me()
+	user, err := nss.Me()
 	if err != nil {
 		return err
 	}

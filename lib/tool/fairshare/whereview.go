@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
@@ -120,7 +121,7 @@ func newWhereView(options sbatch.Options, command []string) (v *whereView, err e
 
 func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
 	v.at = a.Now()
-	name, err := planner.Me()
+	name, err := nss.Me()
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package lfind
 
 import (
 	"fmt"
-	"os/user"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	used "github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -34,13 +34,13 @@ func (s *session) learn(c *cli.Context, r *request.Request) error {
 	if err != nil {
 		return usage("--risk: %w", err)
 	}
-	me, err := user.Current()
+	me, err := nss.Me()
 	if err != nil {
 		return err
 	}
 	var runs []used.Run
 	client, now, stem := slurm.Client{}, clock.Now(), forecast.Stem(name)
-	period := slurm.Period{Since: now.Add(-learnFrom), Until: now, Users: []string{me.Username}}
+	period := slurm.Period{Since: now.Add(-learnFrom), Until: now, Users: []string{me}}
 	if err := client.EachConsumed(c.Context, nil, period, func(job *slurm.Consumed) error {
 		if forecast.Stem(job.Name) == stem {
 			runs = append(runs, used.Of(job))

@@ -20,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -88,7 +89,7 @@ func newForecaster(ctx context.Context, run command.Runner, host, dir, cluster s
 		f.err = errors.New("the cluster is on another host, where the user may have another name")
 		return f
 	}
-	if f.user, f.err = planner.Me(); f.err != nil {
+	if f.user, f.err = nss.Me(); f.err != nil {
 		return f
 	}
 	if f.err = f.plan.LoadToReplay(ctx, f.ask); len(f.plan.Jobs) == 0 {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os/user"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
@@ -36,8 +36,8 @@ func find(ctx context.Context, c *slurm.Client) (found, error) {
 		return found{}, err
 	}
 	account := ""
-	if me, err := user.Current(); err == nil {
-		account, _ = c.DefaultAccount(ctx, me.Username) // a cluster without accounting has none
+	if me, err := nss.Me(); err == nil {
+		account, _ = c.DefaultAccount(ctx, me) // a cluster without accounting has none
 	}
 	return choose(partitions, nodes, account)
 }

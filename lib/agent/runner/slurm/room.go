@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -17,13 +16,13 @@ import (
 // accounts, for which it lists all associations, are asked for only if the refusal names them. Those of accounts that the job does
 // not charge are left out, if its options name one.
 func (r *Runner) Limits(ctx context.Context, n runner.Needs, refusal string) ([]runner.Limit, error) {
-	u, err := user.LookupId(strconv.Itoa(r.uid))
+	name, err := nss.UserName(r.uid)
 	if err != nil {
 		return nil, err
 	}
 	var only []string
 	if !strings.Contains(refusal, "AssocGrp") {
-		only = []string{u.Username}
+		only = []string{name}
 	}
 	usages, err := r.client.Usages(ctx, only...)
 	if err != nil {
@@ -33,7 +32,7 @@ func (r *Runner) Limits(ctx context.Context, n runner.Needs, refusal string) ([]
 	if options, err := r.options.forTask(ctx, n, ""); err == nil {
 		account = options.Value("account")
 	}
-	return submitLimits(usages, u.Username, uint32(r.uid), account, refusal), nil
+	return submitLimits(usages, name, uint32(r.uid), account, refusal), nil
 }
 
 // submitLimits returns the limits on submitted jobs of a user, the one with the least room first: of QoS
