@@ -20,7 +20,7 @@ func (s *Search) Misspelt(r request.Request) string {
 			if len(known) == 0 || c.Not || slices.ContainsFunc(known, c.Matches) {
 				continue
 			}
-			text := fmt.Sprintf("no launcher has the %s %q", c.Field, c.Pattern)
+			text := fmt.Sprintf("no launcher has the %s %q", strings.Replace(c.Field, "qos", "QoS", 1), c.Pattern)
 			if near := spelling.Nearest(c.Pattern, known); near != "" {
 				text += fmt.Sprintf("; did you mean %q?", near)
 			}
