@@ -109,3 +109,12 @@ func TestNearestMiss(t *testing.T) {
 		}
 	}
 }
+
+// One of a thing is told as one.
+func TestOne(t *testing.T) {
+	s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, "NodeName=c1 CPUTot=1 RealMemory=2000 State=IDLE Partitions=cpu\n", "PartitionName=cpu State=UP", "", "")}
+	rows, _, err := s.Explain(context.Background(), parse(t, "cpu()"))
+	if folds := Folded(rows); err != nil || len(folds) != 1 || folds[0].Match() != "1 node of cpu matches: 1 CPU, 2000MiB" {
+		t.Errorf("%v, %s", err, folds[0].Match())
+	}
+}

@@ -153,6 +153,19 @@ func (f *Fold) Place() string {
 	return fmt.Sprintf("%d nodes of %s", n, where)
 }
 
+// Match says how many nodes match, and what each of them has.
+func (f *Fold) Match() string {
+	place, verb := f.Place(), "match"
+	if strings.HasPrefix(place, "1 node ") {
+		verb = "matches"
+	}
+	has := strings.Join(f.Has, " or ")
+	if verb == "match" {
+		has += " each"
+	}
+	return fmt.Sprintf("%s %s: %s", place, verb, has)
+}
+
 // Picked are the folds with a verdict, the nearest to a match first.
 func Picked(all []*Fold, v Verdict) []*Fold {
 	var some []*Fold

@@ -279,6 +279,35 @@ func documentedAuto(t *testing.T) string {
 	return "slurm:\n  - id: auto" + auto
 }
 
+// Nodes are scarce if they have much more memory for each core than most others have, not than an odd one.
+func TestScarceMemory(t *testing.T) {
+	node := func(name string, nodes, cpus, mib int) string {
+		text := ""
+		for i := range nodes {
+			text += fmt.Sprintf("NodeName=%s%d CPUTot=%d RealMemory=%d State=IDLE Partitions=%s\n", name, i+1, cpus, mib, name)
+		}
+		return text
+	}
+	for _, c := range []struct{ nodes, want string }{
+		{node("std", 3, 32, 128000) + node("big", 1, 32, 1024000), "std"},
+		{node("odd", 1, 1, 1024) + node("std", 3, 32, 128000) + node("big", 1, 32, 1024000), "odd,std"},
+		{node("phi", 2, 272, 96000) + node("std", 60, 32, 128000), "phi,std"},
+		{node("phi", 60, 272, 96000) + node("std", 2, 32, 128000), "phi"},
+	} {
+		partitions := ""
+		for _, name := range []string{"odd", "phi", "std", "big"} {
+			if strings.Contains(c.nodes, "="+name) {
+				partitions += "PartitionName=" + name + " State=UP\n"
+			}
+		}
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, c.nodes, strings.TrimSpace(partitions), "", "")}
+		want := "slurm --nodes=1 --partition=" + c.want + " --cpus-per-task=1"
+		if got := found(t, s, "cpu(cores=1)"); got != want {
+			t.Errorf("%s\n got %s\nwant %s", c.nodes, got, want)
+		}
+	}
+}
+
 // TestSites checks requests against nodes of many sites, as their public documentation describes them.
 func TestSites(t *testing.T) {
 	kinds := map[string]bool{}

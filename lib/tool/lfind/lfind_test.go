@@ -198,7 +198,7 @@ func TestExplain(t *testing.T) {
 	place(t, map[string]string{"l.yaml": launchers})
 	for _, tt := range []expected{
 		{args: []string{"explain", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `cluster: --nodes=1 --partition=large --constraint=(new) --gpus-per-node=2
-  1 node of large match: 64 CPUs, 512G, 8 x a100 80GiB each, class ordinary, billed 1
+  1 node of large matches: 64 CPUs, 512G, 8 x a100 80GiB, class ordinary, billed 1
 
 Nearest misses:
   launcher local#1: 2 GPUs requested, 1 GPU available
