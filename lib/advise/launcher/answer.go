@@ -146,6 +146,78 @@ func constraint(clauses []string) string {
 	return "(" + strings.Join(clauses, ")|(") + ")"
 }
 
+// shortClauses returns alternatives for --constraint with as few features as select the same nodes, where Slurm has listed all
+// nodes: of "GPU_GEN:AMP&GPU_MEM:80GB&rome", the size may do.
+func (b *builder) shortClauses() []string {
+	by := map[string][]*group{}
+	for _, p := range b.partitions {
+		if !p.complete {
+			return b.fewClauses()
+		}
+		for _, g := range p.groups {
+			for _, f := range g.features {
+				by[f] = append(by[f], g)
+			}
+		}
+	}
+	having := func(features []string) []*group {
+		rarest := slices.MinFunc(features, func(x, y string) int { return len(by[x]) - len(by[y]) })
+		var all []*group
+		for _, g := range by[rarest] {
+			if !slices.ContainsFunc(features, func(f string) bool { _, has := slices.BinarySearch(g.features, f); return !has }) {
+				all = append(all, g)
+			}
+		}
+		return all
+	}
+	wanted, missing := map[*group]bool{}, map[*group]bool{}
+	for _, c := range b.clauses {
+		for _, g := range having(strings.Split(c, "&")) {
+			wanted[g], missing[g] = true, true
+		}
+	}
+	// others reports whether features select nodes that are not wanted, and that Slurm itself does not keep the job off.
+	others := func(features []string) bool {
+		return slices.ContainsFunc(having(features), func(g *group) bool { return !wanted[g] && !b.refusedByType(g) })
+	}
+	// worth is how many more nodes a feature selects, and then whether it is about GPUs.
+	worth := func(f string) int {
+		n := 0
+		for _, g := range by[f] {
+			if missing[g] {
+				n += 2
+			}
+		}
+		size, _ := b.l.catalogue.FeatureSize(f)
+		if n > 0 && (size > 0 || b.l.catalogue.Feature(f).Whole) {
+			n++
+		}
+		return n
+	}
+	whole := b.clauses
+	b.clauses = nil
+	for _, c := range whole {
+		features := strings.Split(c, "&")
+		if !slices.ContainsFunc(having(features), func(g *group) bool { return missing[g] }) {
+			continue // another alternative selects them
+		}
+		slices.SortStableFunc(features, func(x, y string) int { return worth(x) - worth(y) })
+		for i := 0; i < len(features) && len(features) > 1; {
+			if left := slices.Delete(slices.Clone(features), i, i+1); others(left) {
+				i++
+			} else {
+				features = left
+			}
+		}
+		for _, g := range having(features) {
+			delete(missing, g)
+		}
+		slices.Sort(features)
+		b.clauses = append(b.clauses, strings.Join(features, "&"))
+	}
+	return b.fewClauses()
+}
+
 // fewClauses returns at most maxClauses alternatives for --constraint. If there are more, it
 // replaces sets of features by single features that only matching nodes have, and drops the
 // rest. Slurm then has fewer nodes to choose from, but never a wrong one.

@@ -118,3 +118,28 @@ func TestOne(t *testing.T) {
 		t.Errorf("%v, %s", err, folds[0].Match())
 	}
 }
+
+// Clusters with one home directory do not share what is kept of Slurm; all users of a gate ask the same cluster.
+func TestClusterKey(t *testing.T) {
+	t.Cleanup(func() { hostname = os.Hostname })
+	keys := map[string]string{}
+	for _, login := range []string{"one", "two"} {
+		hostname = func() (string, error) { return login, nil }
+		for _, conf := range []string{"", "/opt/a/slurm.conf", "/opt/b/slurm.conf"} {
+			w := World{Env: func(name string) string { return map[string]string{"SLURM_CONF": conf}[name] }}
+			for _, name := range []string{"", "east", "west"} {
+				what := login + conf + name
+				key := w.clusterKey("", "", name, "")
+				if other := keys[key]; other != "" {
+					t.Errorf("%s has the answers of %s", what, other)
+				}
+				keys[key] = what
+			}
+		}
+	}
+	far := World{}.clusterKey("gate", "", "", "")
+	hostname = os.Hostname
+	if far != (World{}).clusterKey("gate", "", "", "") || keys[far] != "" {
+		t.Error("what is behind a gate is not of this host")
+	}
+}

@@ -218,6 +218,12 @@ func TestGPUsOfNodes(t *testing.T) {
 	for _, c := range []struct{ name, nodes, spec, want string }{
 		{"a variant of one site makes no other unknown", node("a", "p", gres("gpu:h100:4", "ib")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
 		{"a feature beside the type", node("a", "p", gres("gpu:a100:4", "gpu80")) + node("b", "p", gres("gpu:a100:4", "gpu40")), "cuda(mem=80G)", "--partition=p --constraint=(gpu80) --gpus-per-node=1"},
+		{"the features that do", node("a", "p", gres("gpu:4", "rome,GPU_GEN:AMP,GPU_MEM:80GB,ib")) + node("b", "p", gres("gpu:4", "rome,GPU_GEN:AMP,GPU_MEM:40GB,ib")), "cuda(mem=60G)",
+			"--partition=p --constraint=(GPU_MEM:80GB) --gpus-per-node=1"},
+		{"one feature for all that match", node("a", "p", gres("gpu:4", "rome,vram80,rack1")) + node("b", "p", gres("gpu:4", "milan,vram80,rack2")) + node("c", "p", gres("gpu:4", "rome,vram40,rack3")), "cuda(mem=60G)",
+			"--partition=p --constraint=(vram80) --gpus-per-node=1"},
+		{"two where none is enough", node("a", "p", gres("gpu:a100:4", "gpu80,new,ib")) + node("b", "p", gres("gpu:a100:2", "gpu80,ib")) + node("c", "p", gres("gpu:a100:4", "gpu40,new")), "cuda(mem=60G) * 3 & cpu(cores=2)",
+			"--partition=p --constraint=(gpu80&new) --cpus-per-task=2 --gpus-per-node=3"},
 		{"an instance type", node("a", "p", gres("gpu:8", "p4de.24xlarge")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
 		{"the name of a partition is the last word", node("a", "v100", gres("gpu:4", "(null)")), "cuda(model=v100)", "--partition=v100 --gpus-per-node=1"},
 		{"features say more than the name of a partition", node("a", "v100", gres("gpu:4", "t4")), "cuda(model=v100)", "none"},
