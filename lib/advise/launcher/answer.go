@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -160,48 +161,57 @@ func (b *builder) shortClauses() []string {
 			}
 		}
 	}
-	having := func(features []string) []*group {
+	having := func(features []string) iter.Seq[*group] {
 		rarest := slices.MinFunc(features, func(x, y string) int { return len(by[x]) - len(by[y]) })
-		var all []*group
-		for _, g := range by[rarest] {
-			if !slices.ContainsFunc(features, func(f string) bool { _, has := slices.BinarySearch(g.features, f); return !has }) {
-				all = append(all, g)
+		return func(yield func(*group) bool) {
+			for _, g := range by[rarest] {
+				lacks := func(f string) bool {
+					_, has := slices.BinarySearch(g.features, f)
+					return !has
+				}
+				if !slices.ContainsFunc(features, lacks) && !yield(g) {
+					return
+				}
 			}
 		}
-		return all
+	}
+	some := func(features []string, is func(*group) bool) bool {
+		for g := range having(features) {
+			if is(g) {
+				return true
+			}
+		}
+		return false
 	}
 	wanted, missing := map[*group]bool{}, map[*group]bool{}
 	for _, c := range b.clauses {
-		for _, g := range having(strings.Split(c, "&")) {
+		for g := range having(strings.Split(c, "&")) {
 			wanted[g], missing[g] = true, true
 		}
 	}
 	// others reports whether features select nodes that are not wanted, and that Slurm itself does not keep the job off.
 	others := func(features []string) bool {
-		return slices.ContainsFunc(having(features), func(g *group) bool { return !wanted[g] && !b.refusedByType(g) })
+		return some(features, func(g *group) bool { return !wanted[g] && !b.refusedByType(g) })
 	}
-	// worth is how many more nodes a feature selects, and then whether it is about GPUs.
-	worth := func(f string) int {
-		n := 0
-		for _, g := range by[f] {
-			if missing[g] {
-				n += 2
-			}
+	worth := map[string]int{} // of features: how many of these nodes have it, and then whether it is about GPUs
+	for g := range wanted {
+		for _, f := range g.features {
+			worth[f] += 2
 		}
-		size, _ := b.l.catalogue.FeatureSize(f)
-		if n > 0 && (size > 0 || b.l.catalogue.Feature(f).Whole) {
-			n++
+	}
+	for f := range worth {
+		if size, _ := b.l.catalogue.FeatureSize(f); size > 0 || b.l.catalogue.Feature(f).Whole {
+			worth[f]++
 		}
-		return n
 	}
 	whole := b.clauses
 	b.clauses = nil
 	for _, c := range whole {
 		features := strings.Split(c, "&")
-		if !slices.ContainsFunc(having(features), func(g *group) bool { return missing[g] }) {
+		if !some(features, func(g *group) bool { return missing[g] }) {
 			continue // another alternative selects them
 		}
-		slices.SortStableFunc(features, func(x, y string) int { return worth(x) - worth(y) })
+		slices.SortStableFunc(features, func(x, y string) int { return worth[x] - worth[y] })
 		for i := 0; i < len(features) && len(features) > 1; {
 			if left := slices.Delete(slices.Clone(features), i, i+1); others(left) {
 				i++
@@ -209,7 +219,7 @@ func (b *builder) shortClauses() []string {
 				features = left
 			}
 		}
-		for _, g := range having(features) {
+		for g := range having(features) {
 			delete(missing, g)
 		}
 		slices.Sort(features)
