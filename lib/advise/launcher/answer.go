@@ -150,11 +150,11 @@ func constraint(clauses []string) string {
 // shortClauses returns alternatives for --constraint with as few features as select the same nodes, where Slurm has listed all
 // nodes: of "GPU_GEN:AMP&GPU_MEM:80GB&rome", the size may do.
 func (b *builder) shortClauses() []string {
+	if len(b.clauses) == 0 || slices.ContainsFunc(b.partitions, func(p *partition) bool { return !p.complete }) {
+		return b.fewClauses()
+	}
 	by := map[string][]*group{}
 	for _, p := range b.partitions {
-		if !p.complete {
-			return b.fewClauses()
-		}
 		for _, g := range p.groups {
 			for _, f := range g.features {
 				by[f] = append(by[f], g)
