@@ -95,9 +95,9 @@ func TestNearestMiss(t *testing.T) {
 		"cuda() * 9":                       "nearest miss: 1 node of gpu8: 9 GPUs requested, 8 GPUs available",
 		"cuda() * 8 & duration=3d":         "nearest miss: 1 node of gpu8: 3-00:00:00 requested, the partition allows 2-00:00:00",
 		"cpu(cores=20) & duration=2 hours": "nearest miss: 1 node of cpu: 2:00:00 requested, the partition allows 1:00:00",
-		"account=physics":                  `no launcher has the account "physics"`,
-		"account=lba":                      `no launcher has the account "lba"; did you mean "lab"?`,
-		"qos=hihg":                         `no launcher has the QoS "hihg"; did you mean "high"?`,
+		"account=physics":                  `you have no account "physics"`,
+		"account=lba":                      `you have no account "lba"; did you mean "lab"?`,
+		"qos=hihg":                         `you have no QoS "hihg"; did you mean "high"?`,
 	} {
 		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, nodes, partitions, "|lab||normal,high|normal", "normal||||\nhigh||||")}
 		if got := found(t, s, spec); got != "none" {

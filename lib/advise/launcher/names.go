@@ -20,7 +20,13 @@ func (s *Search) Misspelt(r request.Request) string {
 			if len(known) == 0 || c.Not || slices.ContainsFunc(known, c.Matches) {
 				continue
 			}
-			text := fmt.Sprintf("no launcher has the %s %q", strings.Replace(c.Field, "qos", "QoS", 1), c.Pattern)
+			text := fmt.Sprintf("no launcher has the %s %q", c.Field, c.Pattern)
+			switch c.Field {
+			case "account":
+				text = fmt.Sprintf("you have no account %q", c.Pattern)
+			case "qos":
+				text = fmt.Sprintf("you have no QoS %q", c.Pattern)
+			}
 			if near := spelling.Nearest(c.Pattern, known); near != "" {
 				text += fmt.Sprintf("; did you mean %q?", near)
 			}
