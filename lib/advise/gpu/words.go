@@ -27,12 +27,12 @@ var vocabulary = func() map[string]class {
 		isBrand | isDevice:   "nvidia tesla geforce quadro grid instinct radeon gpu gpus card",
 		isDevice:             "device devices cards firepro",
 		isDevice | isForm:    "sxm sxm2 sxm3 sxm4 sxm5 sxm6 oam",
-		isForm:               "pcie pci nvl nvl2 nvl4 nvl8 nvl72 nvlink nv ls mig hgx dgx ac ada blackwell passive rtx gtx",
+		isForm:               "pcie pci nvl nvl2 nvl4 nvl8 nvl72 nvlink nv mig hgx dgx ac ada blackwell passive rtx gtx",
 		isDevice | isMemory:  "vram gpumem gpumemory gpuram gpuvram gpum gmem gram hbm hbm2 hbm2e hbm3 hbm3e",
 		isDevice | isVersion: "cuda rocm xpu hpu",
 		isMemory:             "mem memory ram size",
 		isVersion:            "cc sm compute capability",
-		isLabel: "min per of sku type model name brd brand gen arch ib infiniband fdr edr hdr hdr100 hdr200 ndr xdr opa omnipath " +
+		isLabel: "ls min per of sku type model name brd brand gen arch ib infiniband fdr edr hdr hdr100 hdr200 ndr xdr opa omnipath " +
 			"roce rdma efa nvswitch eth ethernet mb mib gb gib",
 	} {
 		for _, word := range strings.Fields(list) {
@@ -253,7 +253,7 @@ func (c *Catalogue) decorated(word string) []string {
 		version, is := strings.CutPrefix(added, "v")
 		letters := !strings.ContainsAny(added, "0123456789")
 		switch numbered := strings.ContainsAny(word[:n], "0123456789"); {
-		case is && version != "" && allDigits(version), countOf(added), !numbered && n > 2 && allDigits(added):
+		case is && version != "" && len(version) < 3 && allDigits(version), countOf(added), !numbered && n > 2 && allDigits(added):
 			return []string{word[:n]}
 		case numbered && n > 3 && letters && len(added) > 2:
 			return []string{word[:n], added}
@@ -306,7 +306,7 @@ func (s *splitter) cut(at int, behind class, model bool) bool {
 			if take(n, piece, 0, true) {
 				return true
 			}
-		case vocabulary[piece] != 0 && (vocabulary[piece] != isLabel || n > 3) || generations[piece].most > 0:
+		case vocabulary[piece] != 0 && (vocabulary[piece]&^isVersion&^isLabel != 0 || n > 3) || generations[piece].most > 0:
 			is := vocabulary[piece]
 			if generations[piece].most > 0 {
 				is |= isMemory
