@@ -33,10 +33,13 @@ func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
 	if len(e.Models) == 0 && e.Maker == "" {
 		if maker, f := c.maker(features); maker != "" {
 			e.Maker, e.By = maker, append(e.By, f)
+		} else if maker, f := c.maker(places); maker != "" && !slices.Contains(words(f), "intel") { // rather CPUs
+			e.Maker, e.By = maker, append(e.By, f)
 		}
 	}
 	var ofSize []Model // what sizes leave of the candidates
 	var sizes []string
+	most := c.most(features)
 	for _, f := range features {
 		if len(e.Models) < 2 {
 			break
@@ -55,7 +58,7 @@ func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
 		}
 		some := e.OfSize(r.size).Models
 		switch {
-		case r.size == 0 || len(some) == len(e.Models):
+		case r.size == 0 || len(some) == len(e.Models) || r.sure && r.size < most:
 		case sizes == nil:
 			ofSize, sizes = some, []string{f}
 		default: // one of them is not of the GPUs, or the other
@@ -88,11 +91,19 @@ func (c *Catalogue) denied(places, is Match, features []string) bool {
 	if maker, _ := c.maker(features); maker != "" && maker != places.Vendor() {
 		return true
 	}
-	return slices.ContainsFunc(features, func(f string) bool {
-		r := c.feature(f)
-		fits := func(m Model) bool { return m.SoldAs(r.size) }
-		return r.sure && !slices.ContainsFunc(places.Models, fits)
-	})
+	most := c.most(features)
+	return most > 0 && !slices.ContainsFunc(places.Models, func(m Model) bool { return m.SoldAs(most) })
+}
+
+// most is the memory of a GPU by sizes that can be of nothing else, 0 if there are none. Of several, as vram16 and vram32, each
+// says that there is at least so much.
+func (c *Catalogue) most(features []string) (bytes int64) {
+	for _, f := range features {
+		if r := c.feature(f); r.sure {
+			bytes = max(bytes, r.size)
+		}
+	}
+	return bytes
 }
 
 // maker is who makes the GPUs of a node by its features, and the feature that says so.
@@ -159,7 +170,7 @@ func (c *Catalogue) both(names []string, says func(string) Match) Match {
 // else.
 func (c *Catalogue) Feature(f string) Match {
 	r := c.feature(f)
-	r.Whole = r.Whole && r.about && r.Slice != SomeSlice // the node can have slices; the type tells
+	r.Whole = r.Whole && (r.about || onlyNVIDIA[strings.ToLower(f)]) && r.Slice != SomeSlice // the node can have slices; the type tells
 	return r.Match
 }
 
@@ -186,23 +197,41 @@ func (c *Catalogue) feature(f string) reading {
 
 // place is what the name of a partition says of GPUs. It may have any words beside, if the model can be nothing else.
 func (c *Catalogue) place(name string) Match {
-	w := slices.DeleteFunc(words(name), func(s string) bool { return queues[s] })
-	for i := range w {
-		w[i] = c.cutPrefix(w[i])
+	var w []string
+	for _, word := range words(name) {
+		if word = c.cutQueue(word); word != "" {
+			w = append(w, word)
+		}
 	}
 	r := c.feature(strings.Join(w, "_"))
 	r.Whole = len(r.Models) > 0 && r.Slice == "" && (r.about && (!r.foreign || r.long) || len(w) == 1 && onlyNVIDIA[w[0]])
 	return r.Match
 }
 
-// cutPrefix cuts one or two letters before the name of a data-centre GPU off, as of ica100, where the word means nothing else.
-func (c *Catalogue) cutPrefix(word string) string {
-	n := strings.IndexAny(word, "0123456789")
-	if n < 2 || n > 3 || len(word) != n+3 || !allDigits(word[n:]) || vocabulary[word[:n]] != 0 || len(c.split(word)) > 1 {
+// cutQueue leaves of a word in the name of a partition what may tell its GPUs, "" if nothing: words of queues are cut off,
+// debuga100 and ampereq, and so are one or two letters before a model, ica100. P4 is rather the fourth partition.
+func (c *Catalogue) cutQueue(word string) string {
+	if queues[word] || len(word) == 2 && strings.Contains("amp", word[:1]) && isDigit(word[1]) {
+		return ""
+	}
+	if len(c.split(word)) > 1 || c.keys[word] != nil || vocabulary[word] != 0 {
 		return word
 	}
-	if model := word[n-1:]; c.keys[model] != nil && c.keys[word] == nil {
-		return model
+	for n := 1; n < len(word); n++ {
+		first, rest := word[:n], word[n:]
+		switch {
+		case queues[first] && c.keys[rest] != nil:
+			return rest
+		case queues[rest] && (c.keys[first] != nil || onlyNVIDIA[first]):
+			return first
+		}
+	}
+	number := strings.IndexAny(word, "0123456789")
+	for n := 1; n < number && n < 3; n++ {
+		model := word[n:]
+		if c.keys[model] != nil && isLong(model) && vocabulary[word[:number]] == 0 && (n == 1 || model[0] != 'b') { // not lab200
+			return model
+		}
 	}
 	return word
 }

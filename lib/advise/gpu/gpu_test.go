@@ -175,6 +175,7 @@ func TestIs(t *testing.T) {
 		{"V100S_PCIE", "v100s", Yes}, {"rtx2080ti", "2080ti", Yes}, {"tesla", "a100", Unknown}, {"big", "big", Yes}, {"big", "small", No},
 		{"a100", "small", No}, {"big", "a100", Unknown}, {"a100_1g.5gb", "a100", Yes}, {"1g.5gb", "1g.5gb", Yes}, {"rtx6000", "rtx6000ada", Unknown},
 		{"h100", "1g.10gb", No}, {"", "a100", Unknown}, {"", "big", Unknown}, {"V100S_PCIE", "tesla", Yes}, {"titanx", "geforce", Unknown}, {"1g.10gb", "a100", Unknown},
+		{"a100fat", "a100", Yes}, {"a100fat", "a100fat", Yes}, {"a100", "a100fat", No}, {"a100fat", "a100-80gb", Unknown}, {"", "a100fat", Unknown}, {"h100", "h100_rack7", No},
 		{"a100_1g.5gb", "1g.5gb", Yes}, {"a100_1g.5gb", "2g.10gb", No},
 	} {
 		if got := Builtin().Is(c.name, c.model); got != c.want {

@@ -261,6 +261,9 @@ func (c *Catalogue) IsModel(names []string, match Match, model string) Answer {
 		named = named || squeeze(name) != ""
 	}
 	want := c.Lookup(model)
+	if len(want.Models) > 0 && !want.Whole && named {
+		return No // a name of a site, and not this one
+	}
 	if len(want.Models) > 0 || want.Slice != "" {
 		if len(match.Models) == 0 && match.Slice == "" {
 			return Unknown

@@ -133,7 +133,7 @@ func TestOtherTypes(t *testing.T) {
 	}
 	for name, want := range map[string]Vendor{
 		"amd": AMD, "gfx1151": AMD, "mi455x": AMD, "radeon": AMD, "vega10": AMD, "intel": Intel, "max": Intel, "xpu": Intel, "gaudi2": Habana, "hpu": Habana, "gfx90a": AMD,
-		"rtx": "", "gpu": "", "tesla": "", "big": "", "cuda12": "", "migrated": "", "2a10": "", "4t4": "", "rack_8c": "", "c20": "",
+		"rtx": "", "gpu": "", "2060sm": "", "l4v100": "", "h100s": "", "tesla": "", "big": "", "cuda12": "", "migrated": "", "2a10": "", "4t4": "", "rack_8c": "", "c20": "",
 	} {
 		if m := Builtin().Lookup(name); m.Vendor() != want {
 			t.Errorf("%s: %+v", name, m)

@@ -27,12 +27,13 @@ var vocabulary = func() map[string]class {
 		isBrand | isDevice:   "nvidia tesla geforce quadro grid instinct radeon gpu gpus card",
 		isDevice:             "device devices cards firepro",
 		isDevice | isForm:    "sxm sxm2 sxm3 sxm4 sxm5 sxm6 oam",
-		isForm:               "pcie pci nvl nvl2 nvl4 nvl8 nvl72 nvlink mig hgx dgx ac ada blackwell passive",
+		isForm:               "pcie pci nvl nvl2 nvl4 nvl8 nvl72 nvlink nv mig hgx dgx ac ada blackwell passive rtx gtx",
 		isDevice | isMemory:  "vram gpumem gpumemory gpuram gpuvram gpum gmem gram hbm hbm2 hbm2e hbm3 hbm3e",
 		isDevice | isVersion: "cuda rocm xpu hpu",
 		isMemory:             "mem memory ram size",
-		isLabel: "min per of sku type model name brd brand gen arch cc ib infiniband fdr edr hdr hdr100 hdr200 ndr xdr opa omnipath " +
-			"roce rdma efa nvswitch eth ethernet",
+		isVersion:            "cc sm compute capability",
+		isLabel: "ls min per of sku type model name brd brand gen arch ib infiniband fdr edr hdr hdr100 hdr200 ndr xdr opa omnipath " +
+			"roce rdma efa nvswitch eth ethernet mb mib gb gib",
 	} {
 		for _, word := range strings.Fields(list) {
 			v[word] = c
@@ -55,13 +56,13 @@ var generations = map[string]struct{ least, most Capability }{
 var sockets = map[string]bool{"sxm2": true, "sxm4": true}
 
 // onlyNVIDIA are generations whose names, alone, hardly name anything else; pascal, turing and maxwell are machines, too.
-var onlyNVIDIA = map[string]bool{"volta": true, "ampere": true, "blackwell": true}
+var onlyNVIDIA = map[string]bool{"volta": true, "ampere": true, "blackwell": true, "lovelace": true, "adalovelace": true}
 
 // queues are words of the names of partitions that tell nothing of their nodes.
 var queues = map[string]bool{
-	"q": true, "queue": true, "partition": true, "dev": true, "devel": true, "debug": true, "test": true, "normal": true, "short": true,
-	"long": true, "low": true, "high": true, "prod": true, "batch": true, "preempt": true, "preemptable": true, "preemptible": true,
-	"interactive": true,
+	"node": true, "nodes": true, "q": true, "queue": true, "partition": true, "dev": true, "devel": true, "debug": true,
+	"test": true, "normal": true, "short": true, "long": true, "low": true, "high": true, "prod": true, "batch": true,
+	"preempt": true, "preemptable": true, "preemptible": true, "interactive": true,
 }
 
 // makers are words that tell who makes a GPU.
@@ -96,9 +97,10 @@ func makerOf(word string) Vendor {
 //
 //	name       = { word }                     in any order; also glued, as gpua100x4, v100sxm2 and ampere80
 //	word       = model | generation | form | size | count | virtual | other words of the vocabulary | foreign
+//	foreign    = words of the site; behind a model also glued, if it is a version or no suffix of a model: t4v2, a100fat
 //	size       = N [ "g" | "gb" | "gib" ] | MIB [ "m" | "mb" | "mib" ]     MIB from 1000 on, without a unit behind "mem"
 //	             glued to a model also "m" N: a100m80
-//	count      = N "x" | "x" N                up to 16 GPUs; more, as in a100x80, is a size; 4a100
+//	count      = N "x" | "x" N                up to 16 GPUs; more, as in a100x80, is a size; 4a100; a100-80x4
 //	virtual    = [ SLICES ] N ( "a" | "b" | "c" | "q" )     a virtual GPU of N gigabytes: a100-40c, a100-3-20c
 type reading struct {
 	Match
@@ -123,7 +125,7 @@ func (c *Catalogue) read(name string) reading {
 	if found == nil && slice == "" {
 		found = c.ofSocket(left)
 	}
-	r := reading{about: found != nil || slice != "", long: len(key) > 3 && strings.ContainsAny(key, "abcdefghijklmnopqrstuvwxyz")}
+	r := reading{about: found != nil || slice != "", long: isLong(key)}
 	is := class(0)
 	var rough []string // what is left to narrow
 	for _, word := range left {
@@ -189,6 +191,11 @@ func (c *Catalogue) read(name string) reading {
 	return r
 }
 
+// isLong reports whether the name of a model can hardly be a part of another name: a100, a40, but not a10, t4 or 1080.
+func isLong(key string) bool {
+	return !allDigits(key) && (len(key) > 3 || len(key) == 3 && key[1] >= '3' && allDigits(key[1:]))
+}
+
 // memoryAlone decides whether a size without a model is the memory of a GPU: main memory, or any number, is none.
 func (r *reading) memoryAlone(is class, named int64) {
 	bare := r.size
@@ -210,24 +217,49 @@ func (c *Catalogue) terms(name string) []string {
 	var all []string
 	version := false
 	for _, word := range words(name) {
-		if version = version && allDigits(word); version {
+		if version && allDigits(word) {
 			continue
 		}
 		all = append(all, c.split(word)...)
-		version = vocabulary[word]&isVersion != 0
+		version = vocabulary[word]&isVersion != 0 || version && vocabulary[word]&isLabel != 0
 	}
 	return all
 }
 
 // split cuts a word into the terms of which it is made; of one that has other parts, the word is left.
 func (c *Catalogue) split(word string) []string {
-	if bytes, _ := nominal(word, true); bytes > 0 || c.keys[word] != nil || vocabulary[word] != 0 || len(word) > 40 {
+	if bytes, _ := nominal(word, true); bytes > 0 || c.keys[word] != nil || vocabulary[word] != 0 || isSomeSlice(word) || len(word) > 40 {
 		return []string{word}
+	}
+	if n := digits(word); n > 0 && n < len(word) && countOf(word[n:]) { // 80x4
+		return []string{word[:n]}
 	}
 	s := splitter{catalogue: c, word: word, dead: map[int]bool{}}
 	if s.cut(0, 0, false) {
 		slices.Reverse(s.terms)
 		return s.terms
+	}
+	return c.decorated(word)
+}
+
+// decorated cuts what a site has added from the name of a model: a version (t4v2), a count (l4x8), a number behind a name that
+// has none (pvc9), or three letters and more (a100fat), since one or two tell variants apart.
+func (c *Catalogue) decorated(word string) []string {
+	for n := len(word) - 1; n > 1; n-- {
+		if c.keys[word[:n]] == nil {
+			continue
+		}
+		added := word[n:]
+		version, is := strings.CutPrefix(added, "v")
+		letters := !strings.ContainsAny(added, "0123456789")
+		switch numbered := strings.ContainsAny(word[:n], "0123456789"); {
+		case is && version != "" && len(version) < 3 && allDigits(version), countOf(added), !numbered && n > 2 && allDigits(added):
+			return []string{word[:n]}
+		case numbered && n > 3 && letters && len(added) > 2:
+			return []string{word[:n], added}
+		default:
+			return []string{word}
+		}
 	}
 	return []string{word}
 }
@@ -274,7 +306,7 @@ func (s *splitter) cut(at int, behind class, model bool) bool {
 			if take(n, piece, 0, true) {
 				return true
 			}
-		case vocabulary[piece] != 0 && (vocabulary[piece] != isLabel || n > 3) || generations[piece].most > 0:
+		case vocabulary[piece] != 0 && (vocabulary[piece]&^isVersion&^isLabel != 0 || n > 3) || generations[piece].most > 0:
 			is := vocabulary[piece]
 			if generations[piece].most > 0 {
 				is |= isMemory
@@ -304,7 +336,8 @@ func (s *splitter) cut(at int, behind class, model bool) bool {
 				return true
 			}
 		}
-		if behind&(isDevice|isMemory) != 0 && behind&(isVersion|isForm) == 0 && take(n, rest[:n], 0, false) {
+		sized := behind&(isDevice|isMemory) != 0 && behind&(isVersion|isForm) == 0
+		if (sized || behind&isForm != 0 && n == 2) && take(n, rest[:n], 0, false) { // sxm4 is a socket, sxm80 none
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -144,6 +145,87 @@ func constraint(clauses []string) string {
 		return ""
 	}
 	return "(" + strings.Join(clauses, ")|(") + ")"
+}
+
+// shortClauses returns alternatives for --constraint with as few features as select the same nodes, where Slurm has listed all
+// nodes: of "GPU_GEN:AMP&GPU_MEM:80GB&rome", the size may do.
+func (b *builder) shortClauses() []string {
+	if len(b.clauses) == 0 || slices.ContainsFunc(b.partitions, func(p *partition) bool { return !p.complete }) {
+		return b.fewClauses()
+	}
+	by := map[string][]*group{}
+	for _, p := range b.partitions {
+		for _, g := range p.groups {
+			for _, f := range g.features {
+				by[f] = append(by[f], g)
+			}
+		}
+	}
+	having := func(features []string) iter.Seq[*group] {
+		rarest := slices.MinFunc(features, func(x, y string) int { return len(by[x]) - len(by[y]) })
+		return func(yield func(*group) bool) {
+			for _, g := range by[rarest] {
+				lacks := func(f string) bool {
+					_, has := slices.BinarySearch(g.features, f)
+					return !has
+				}
+				if !slices.ContainsFunc(features, lacks) && !yield(g) {
+					return
+				}
+			}
+		}
+	}
+	some := func(features []string, is func(*group) bool) bool {
+		for g := range having(features) {
+			if is(g) {
+				return true
+			}
+		}
+		return false
+	}
+	wanted, missing := map[*group]bool{}, map[*group]bool{}
+	for _, c := range b.clauses {
+		for g := range having(strings.Split(c, "&")) {
+			wanted[g], missing[g] = true, true
+		}
+	}
+	// others reports whether features select nodes that are not wanted, and that Slurm itself does not keep the job off.
+	others := func(features []string) bool {
+		return some(features, func(g *group) bool { return !wanted[g] && !b.refusedByType(g) })
+	}
+	worth := map[string]int{} // of features: how many of these nodes have it, and then whether it is about GPUs
+	for g := range wanted {
+		for _, f := range g.features {
+			worth[f] += 2
+		}
+	}
+	for f := range worth {
+		if size, _ := b.l.catalogue.FeatureSize(f); size > 0 || b.l.catalogue.Feature(f).Whole {
+			worth[f]++
+		}
+	}
+	whole := b.clauses
+	b.clauses = nil
+	for _, c := range whole {
+		features := strings.Split(c, "&")
+		if !some(features, func(g *group) bool { return missing[g] }) {
+			continue // another alternative selects them
+		}
+		slices.SortStableFunc(features, func(x, y string) int { return worth[x] - worth[y] })
+		for i := 0; i < len(features) && len(features) > 1; {
+			if left := slices.Delete(slices.Clone(features), i, i+1); others(left) {
+				i++
+			} else {
+				features = left
+			}
+		}
+		for g := range having(features) {
+			delete(missing, g)
+		}
+		slices.Sort(features)
+		b.clauses = append(b.clauses, strings.Join(features, "&"))
+	}
+	return b.fewClauses()
 }
 
 // fewClauses returns at most maxClauses alternatives for --constraint. If there are more, it

@@ -451,7 +451,7 @@ func (b *builder) answer() *Answer {
 	o.Set("account", answer.Account)
 	o.Set("qos", answer.QOS)
 	o.Set("partition", strings.Join(answer.Partitions, ","))
-	o.Set("constraint", constraint(b.fewClauses()))
+	o.Set("constraint", constraint(b.shortClauses()))
 	o.Set("exclude", strings.Join(b.exclude, ","))
 	if b.way.nodelist {
 		names := slices.Clone(b.first.group.names())

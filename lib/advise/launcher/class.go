@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,9 +58,23 @@ func isScarce(partition string) bool {
 	})
 }
 
-// largeMemory is how many times more memory for each core than the least of all matching nodes
-// makes nodes scarce.
+// largeMemory is how many times more memory for each core than half of the cores that match have at most makes nodes scarce.
 const largeMemory = 3
+
+// usual is the memory for each core that at least half of the cores of some groups have at most, 0 without groups.
+func usual(perCore map[*group]int64) int64 {
+	cores := func(g *group) int { return g.cores * max(1, g.nodes) }
+	groups, all := slices.SortedFunc(maps.Keys(perCore), func(a, b *group) int { return cmp.Compare(perCore[a], perCore[b]) }), 0
+	for _, g := range groups {
+		all += cores(g)
+	}
+	for _, g := range groups {
+		if all -= 2 * cores(g); all <= 0 {
+			return perCore[g]
+		}
+	}
+	return 0
+}
 
 // classify sets the classes and the waste of matching candidates. That of memory depends on what
 // other nodes have.
@@ -73,7 +89,7 @@ func (l *Launcher) classify(a *request.Alternative, matching []*candidate) {
 		}
 		return memory / cores
 	}
-	least := int64(0)
+	ordinary := map[*group]int64{}
 	for _, c := range matching {
 		c.class |= c.group.partition.class
 		if isScarce(c.group.partition.name) {
@@ -88,12 +104,13 @@ func (l *Launcher) classify(a *request.Alternative, matching []*candidate) {
 		if c.group.partition.exclusive && !a.Exclusive {
 			c.class |= classExclusive
 		}
-		if n := perCore(c.group); n > 0 && c.class == 0 && (least == 0 || n < least) {
-			least = n
+		if n := perCore(c.group); n > 0 && c.class == 0 {
+			ordinary[c.group] = n
 		}
 	}
+	most := largeMemory * usual(ordinary)
 	for _, c := range matching {
-		if n := perCore(c.group); least > 0 && n > largeMemory*least {
+		if most > 0 && perCore(c.group) > most {
 			c.class |= classScarce
 		}
 		var gpus []int

@@ -182,7 +182,10 @@ func (g *group) nodeList() string {
 // describe formats what one node has for messages: "8 CPUs, 16G, 4 x a100".
 func (g *group) describe() string {
 	var parts []string
-	if g.cores > 0 {
+	switch {
+	case g.cores == 1:
+		parts = append(parts, "1 CPU")
+	case g.cores > 1:
 		parts = append(parts, fmt.Sprintf("%d CPUs", g.cores))
 	}
 	if g.memory > 0 {

@@ -1,8 +1,10 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -21,14 +23,16 @@ type Fold struct {
 	With        []string // QoS and accounts
 	Class       string   // with what is billed
 	Why         string
-	near        int // how near the places are to a match; less is nearer
+	near        int     // how near the places are to a match; less is nearer
+	lacks       float64 // what is missing there, from 0 to 1
 }
 
 // nearness orders reasons: what is not known and what is a matter of quantity is
 // nearer to a match than what the user may not use.
-func nearness(reasons []Reason) int {
+func nearness(reasons []Reason) (near int, lacks float64) {
 	worst := 0
 	for _, r := range reasons {
+		lacks = max(lacks, r.lacks())
 		rank := 1
 		switch r.Code {
 		case "gpu_unknown":
@@ -46,7 +50,24 @@ func nearness(reasons []Reason) int {
 		}
 		worst = max(worst, rank)
 	}
-	return worst*100 + len(reasons)
+	return worst*100 + len(reasons), lacks
+}
+
+// lacks is the part of what is requested that is not there, from 0 to 1; 0 if the reason is not about a quantity.
+func (r Reason) lacks() float64 {
+	var amounts []float64
+	for _, arg := range r.args {
+		switch n := reflect.ValueOf(arg); {
+		case n.CanInt():
+			amounts = append(amounts, float64(n.Int()))
+		case n.CanFloat():
+			amounts = append(amounts, n.Float())
+		}
+	}
+	if len(amounts) < 2 || amounts[0] <= 0 {
+		return 0
+	}
+	return max(0, 1-amounts[1]/amounts[0])
 }
 
 // Folded puts rows together that are alike.
@@ -67,10 +88,8 @@ func Folded(rows []Row) []*Fold {
 		key := fmt.Sprintf("%d\x00%s\x00%s\x00%s", row.Alternative, row.Verdict, class, text)
 		f := byKey[key]
 		if f == nil {
-			f = &Fold{
-				Verdict: row.Verdict, Alternative: row.Alternative, nodes: map[string]int{}, Class: class, Why: text,
-				near: nearness(row.Reasons),
-			}
+			f = &Fold{Verdict: row.Verdict, Alternative: row.Alternative, nodes: map[string]int{}, Class: class, Why: text}
+			f.near, f.lacks = nearness(row.Reasons)
 			byKey[key] = f
 			all = append(all, f)
 		}
@@ -134,6 +153,19 @@ func (f *Fold) Place() string {
 	return fmt.Sprintf("%d nodes of %s", n, where)
 }
 
+// Match says how many nodes match, and what each of them has.
+func (f *Fold) Match() string {
+	place, verb := f.Place(), "match"
+	if strings.HasPrefix(place, "1 node ") {
+		verb = "matches"
+	}
+	has := strings.Join(f.Has, " or ")
+	if verb == "match" {
+		has += " each"
+	}
+	return fmt.Sprintf("%s %s: %s", place, verb, has)
+}
+
 // Picked are the folds with a verdict, the nearest to a match first.
 func Picked(all []*Fold, v Verdict) []*Fold {
 	var some []*Fold
@@ -142,7 +174,9 @@ func Picked(all []*Fold, v Verdict) []*Fold {
 			some = append(some, f)
 		}
 	}
-	slices.SortStableFunc(some, func(a, b *Fold) int { return a.near - b.near })
+	slices.SortStableFunc(some, func(a, b *Fold) int {
+		return cmp.Or(a.near-b.near, a.Alternative-b.Alternative, cmp.Compare(a.lacks, b.lacks))
+	})
 	return some
 }
 

@@ -246,7 +246,11 @@ func (l *Launcher) figures(c file.Configuration, features []string) figures {
 		if f.count >= 0 {
 			count = f.count
 		}
-		if f.memory >= 0 {
+		switch {
+		case f.memory < 0:
+		case l.guessing: // vram16 beside vram32: at least so much
+			memory = max(memory, f.memory)
+		default:
 			memory = f.memory
 		}
 	}

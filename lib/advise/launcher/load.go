@@ -148,6 +148,8 @@ func (w World) cacheDir() string {
 	return ""
 }
 
+var hostname = os.Hostname // another one in tests
+
 // clusterKey returns a cache key that differs by cluster and by user, as users have different
 // rights. It contains the modification time of slurm.conf, so that a change takes effect at
 // once.
@@ -159,7 +161,7 @@ func (w World) clusterKey(host, dir, name, facts string) string {
 	}
 	changed, here := "", ""
 	if host == "" { // clusters may share the home directory, and have slurm.conf elsewhere
-		here, _ = os.Hostname()
+		here, _ = hostname()
 	}
 	if info, err := os.Stat(path); err == nil && host == "" {
 		changed = info.ModTime().String()

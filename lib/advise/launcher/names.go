@@ -21,6 +21,12 @@ func (s *Search) Misspelt(r request.Request) string {
 				continue
 			}
 			text := fmt.Sprintf("no launcher has the %s %q", c.Field, c.Pattern)
+			switch c.Field {
+			case "account":
+				text = fmt.Sprintf("you have no account %q", c.Pattern)
+			case "qos":
+				text = fmt.Sprintf("you have no QoS %q", c.Pattern)
+			}
 			if near := spelling.Nearest(c.Pattern, known); near != "" {
 				text += fmt.Sprintf("; did you mean %q?", near)
 			}

@@ -225,6 +225,59 @@ func TestFoundSatisfies(t *testing.T) {
 	}
 }
 
+// TestFewFeatures checks that the few features of an answer select what all of them would: of random nodes of Slurm, only those
+// that have the memory.
+func TestFewFeatures(t *testing.T) {
+	short := 0
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 37))
+		var nodes strings.Builder
+		for i := range 2 + r.IntN(5) {
+			size := []string{"40", "80"}[r.IntN(2)]
+			features := []string{[]string{"vram" + size, "a100-" + size + "gb", "GPU_MEM:" + size + "GB"}[r.IntN(3)]}
+			for _, f := range []string{"ib", "rome", "milan", "nvlink", "rack1"} {
+				if r.IntN(2) == 0 {
+					features = append(features, f)
+				}
+			}
+			fmt.Fprintf(&nodes, "NodeName=n%d CPUTot=8 RealMemory=64000 Gres=gpu:a100:%d AvailableFeatures=%s State=IDLE Partitions=%s\n",
+				i, 1+r.IntN(4), strings.Join(features, ","), []string{"p", "q", "p,q"}[r.IntN(3)])
+		}
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, nodes.String(), "PartitionName=p State=UP\nPartitionName=q State=UP", "", "")}
+		asked := parse(t, fmt.Sprintf("cuda(mem=60G) * %d", 1+r.IntN(3)))
+		answer, err := s.Find(t.Context(), asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer == nil {
+			continue
+		}
+		constraint := answer.Options.Value("constraint")
+		for clause := range strings.SplitSeq(constraint, "|") {
+			if constraint != "" && !strings.Contains(clause, "&") {
+				short++
+			}
+		}
+		given := 0
+		for _, p := range s.Launchers[0].partitions {
+			for _, g := range p.groups {
+				if slurmGives(g, answer.Options) {
+					given++
+					if !satisfies(g, asked.Alternatives[0], answer.Options) {
+						t.Errorf("seed %d: %s could give %s\n%s", seed, answer.Options.Args(), g.nodeList(), &nodes)
+					}
+				}
+			}
+		}
+		if given == 0 {
+			t.Errorf("seed %d: %s select nothing\n%s", seed, answer.Options.Args(), &nodes)
+		}
+	}
+	if short < 100 {
+		t.Errorf("%d times one feature", short)
+	}
+}
+
 // TestNothingIsMissed checks that something is found whenever a candidate matches, if each
 // group can be selected by a feature.
 func TestNothingIsMissed(t *testing.T) {

@@ -218,6 +218,12 @@ func TestGPUsOfNodes(t *testing.T) {
 	for _, c := range []struct{ name, nodes, spec, want string }{
 		{"a variant of one site makes no other unknown", node("a", "p", gres("gpu:h100:4", "ib")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
 		{"a feature beside the type", node("a", "p", gres("gpu:a100:4", "gpu80")) + node("b", "p", gres("gpu:a100:4", "gpu40")), "cuda(mem=80G)", "--partition=p --constraint=(gpu80) --gpus-per-node=1"},
+		{"the features that do", node("a", "p", gres("gpu:4", "rome,GPU_GEN:AMP,GPU_MEM:80GB,ib")) + node("b", "p", gres("gpu:4", "rome,GPU_GEN:AMP,GPU_MEM:40GB,ib")), "cuda(mem=60G)",
+			"--partition=p --constraint=(GPU_MEM:80GB) --gpus-per-node=1"},
+		{"one feature for all that match", node("a", "p", gres("gpu:4", "rome,vram80,rack1")) + node("b", "p", gres("gpu:4", "milan,vram80,rack2")) + node("c", "p", gres("gpu:4", "rome,vram40,rack3")), "cuda(mem=60G)",
+			"--partition=p --constraint=(vram80) --gpus-per-node=1"},
+		{"two where none is enough", node("a", "p", gres("gpu:a100:4", "gpu80,new,ib")) + node("b", "p", gres("gpu:a100:2", "gpu80,ib")) + node("c", "p", gres("gpu:a100:4", "gpu40,new")), "cuda(mem=60G) * 3 & cpu(cores=2)",
+			"--partition=p --constraint=(gpu80&new) --cpus-per-task=2 --gpus-per-node=3"},
 		{"an instance type", node("a", "p", gres("gpu:8", "p4de.24xlarge")), "cuda(mem=80G)", "--partition=p --gpus-per-node=1"},
 		{"the name of a partition is the last word", node("a", "v100", gres("gpu:4", "(null)")), "cuda(model=v100)", "--partition=v100 --gpus-per-node=1"},
 		{"features say more than the name of a partition", node("a", "v100", gres("gpu:4", "t4")), "cuda(model=v100)", "none"},
@@ -277,6 +283,35 @@ func documentedAuto(t *testing.T) string {
 	t.Helper()
 	_, auto, _ := strings.Cut(testdata(t, "documented.yaml"), "  - id: auto")
 	return "slurm:\n  - id: auto" + auto
+}
+
+// Nodes are scarce if they have much more memory for each core than most others have, not than an odd one.
+func TestScarceMemory(t *testing.T) {
+	node := func(name string, nodes, cpus, mib int) string {
+		text := ""
+		for i := range nodes {
+			text += fmt.Sprintf("NodeName=%s%d CPUTot=%d RealMemory=%d State=IDLE Partitions=%s\n", name, i+1, cpus, mib, name)
+		}
+		return text
+	}
+	for _, c := range []struct{ nodes, want string }{
+		{node("std", 3, 32, 128000) + node("big", 1, 32, 1024000), "std"},
+		{node("odd", 1, 1, 1024) + node("std", 3, 32, 128000) + node("big", 1, 32, 1024000), "odd,std"},
+		{node("phi", 2, 272, 96000) + node("std", 60, 32, 128000), "phi,std"},
+		{node("phi", 60, 272, 96000) + node("std", 2, 32, 128000), "phi"},
+	} {
+		partitions := ""
+		for _, name := range []string{"odd", "phi", "std", "big"} {
+			if strings.Contains(c.nodes, "="+name) {
+				partitions += "PartitionName=" + name + " State=UP\n"
+			}
+		}
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, c.nodes, strings.TrimSpace(partitions), "", "")}
+		want := "slurm --nodes=1 --partition=" + c.want + " --cpus-per-task=1"
+		if got := found(t, s, "cpu(cores=1)"); got != want {
+			t.Errorf("%s\n got %s\nwant %s", c.nodes, got, want)
+		}
+	}
 }
 
 // TestSites checks requests against nodes of many sites, as their public documentation describes them.

@@ -114,7 +114,7 @@ func TestFind(t *testing.T) {
 		{name: "the second alternative", args: []string{"-q", "-c", "l.yaml", "cuda(mem=500G)", "cuda(mem=40G)"}, stdout: "--nodes=1 --partition=large --constraint=(new) --gpus-per-node=1\n"},
 		{name: "options are set and removed", args: []string{"-c", "l.yaml", "--set", "nodes=2", "--set", "mail_type=END", "--set", "constraint=", "--set", "exclusive", "cuda(mem=40G)"},
 			stdout: "--nodes=2 --partition=large --gpus-per-node=1 --exclusive --mail-type=END\n"},
-		{name: "nothing", args: []string{"-c", "l.yaml", "cuda(mem=100G)"}, code: 1, stderr: "lfind: nothing matches cuda(mem=100G)\nlfind: hint: nearest miss: launcher local#1: 100G of GPU memory requested, 8116MiB available; \"lfind explain\" shows the reasons\n"},
+		{name: "nothing", args: []string{"-c", "l.yaml", "cuda(mem=100G)"}, code: 1, stderr: "lfind: nothing matches cuda(mem=100G)\nlfind: hint: nearest miss: 1 node of large: 100G of GPU memory requested, 80GiB available; \"lfind explain\" shows the reasons\n"},
 		{name: "too long", args: []string{"-c", "l.yaml", "--kind=slurm", "cuda() & duration=21h"}, code: 1, stderr: "lfind: nothing matches duration=21h & cuda()\nlfind: hint: nearest miss: 3 nodes of small, large: 21h requested, 20h allowed; \"lfind explain\" shows the reasons\n"},
 		{name: "a misspelt tag", args: []string{"-c", "l.yaml", "-t", "slrum", "cuda()"}, code: 1,
 			stderr: "lfind: warning: no launcher has the tag \"slrum\"; did you mean \"slurm\"?\nlfind: nothing matches cuda()\nlfind: hint: nearest miss: launcher local#1, launcher cluster: it has none of the requested tags; \"lfind explain\" shows the reasons\n"},
@@ -198,19 +198,19 @@ func TestExplain(t *testing.T) {
 	place(t, map[string]string{"l.yaml": launchers})
 	for _, tt := range []expected{
 		{args: []string{"explain", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `cluster: --nodes=1 --partition=large --constraint=(new) --gpus-per-node=2
-  1 node of large match: 64 CPUs, 512G, 8 x a100 80GiB each, class ordinary, billed 1
+  1 node of large matches: 64 CPUs, 512G, 8 x a100 80GiB, class ordinary, billed 1
 
 Nearest misses:
   launcher local#1: 2 GPUs requested, 1 GPU available
   2 nodes of small: 40G of GPU memory requested, 15GiB available
 `},
 		{args: []string{"explain", "-c", "l.yaml", "cuda(mem=200G)", "cpu(cores=100)"}, code: 1, stderr: "lfind: nothing matches cuda(mem=200G) | cpu(cores=100)\n", stdout: `Nearest misses:
-  alternative 1: launcher local#1: 200G of GPU memory requested, 8116MiB available
-  alternative 1: 2 nodes of small: 200G of GPU memory requested, 15GiB available
   alternative 1: 1 node of large: 200G of GPU memory requested, 80GiB available
-  alternative 2: launcher local#1: 100 cores requested, 8 available
-  alternative 2: 2 nodes of small: 100 cores requested, 16 available
+  alternative 1: 2 nodes of small: 200G of GPU memory requested, 15GiB available
+  alternative 1: launcher local#1: 200G of GPU memory requested, 8116MiB available
   alternative 2: 1 node of large: 100 cores requested, 64 available
+  alternative 2: 2 nodes of small: 100 cores requested, 16 available
+  alternative 2: launcher local#1: 100 cores requested, 8 available
 `},
 		{args: []string{"explain", "--all", "-c", "l.yaml", "cuda(mem=40G) * 2"}, stdout: `LAUNCHER  PARTITION  QOS  ACCOUNT  NODES   HAS                               MATCH  CLASS     BILLED  WHY
 local#1   -          -    -        1       8 CPUs, 16G, 1 x GTX1080 8116MiB  no     -              -  2 GPUs requested, 1 GPU available
@@ -413,7 +413,7 @@ func TestRun(t *testing.T) {
 			"lfind: hint: define it in untold/tokens.yaml: countertoken: { tape: { tokens: 1 } }\n"},
 		{args: []string{"run", "cuda()"}, code: 2, stderr: "lfind: a command is missing\nlfind: hint: put it after \"--\": lfind run 'cuda()' -- python train.py\n"},
 		{args: []string{"run", "--", "true"}, code: 2, stderr: "lfind: a request is missing before \"--\"\n"},
-		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: nothing matches cuda() * 9\nlfind: hint: nearest miss: launcher local#1: 9 GPUs requested, 1 GPU available; \"lfind explain\" shows the reasons\n"},
+		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: nothing matches cuda() * 9\nlfind: hint: nearest miss: 1 node of large: 9 GPUs requested, 8 GPUs available; \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)
 	}

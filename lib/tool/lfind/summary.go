@@ -51,7 +51,7 @@ func (s *session) explainShort(alternatives bool, rows []launcher.Row, answer *l
 		if len(f.With) > 0 {
 			with = ", with " + f.With[0]
 		}
-		line("  %s%s match: %s each%s%s", of(f), f.Place(), strings.Join(f.Has, " or "), f.Class, with)
+		line("  %s%s%s%s", of(f), f.Match(), f.Class, with)
 		if len(f.By) > 0 {
 			line("  GPUs: %s", strings.Join(f.By, "; "))
 		}

@@ -240,8 +240,8 @@ func (p *parser) term() (Alternative, error) {
 
 func (p *parser) gpu(kind Kind) (GPU, error) {
 	g := GPU{Kind: kind, Count: 1}
-	if p.peek() == '=' {
-		return g, p.habit(p.pos, string(kind), fmt.Sprintf("write %s() * 2 for two GPUs, %s(model=a100) for a model", kind, kind))
+	if strings.ContainsRune("=<>", p.peek()) {
+		return g, p.habit(p.pos, string(kind), fmt.Sprintf("write %s() * 2 for their number, %s(model=a100) for a model", kind, kind))
 	}
 	if p.peek() == ':' {
 		return g, p.fail(p.pos, fmt.Sprintf("unexpected %q", ":"), `"("`, typedHint(kind, p.text[p.pos+1:]))
@@ -266,7 +266,7 @@ func (p *parser) gpu(kind Kind) (GPU, error) {
 }
 
 func (p *parser) cpu() (Alternative, error) {
-	if p.peek() == '=' || p.peek() == ':' {
+	if strings.ContainsRune("=:<>", p.peek()) {
 		return Alternative{}, p.fail(p.pos, fmt.Sprintf("unexpected %q", string(p.peek())), `"("`, p.withValue("write cpu(cores=4)"))
 	}
 	a := Alternative{Cores: 1} // cpu() requests at least one CPU
