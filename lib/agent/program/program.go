@@ -36,6 +36,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/base/shell"
@@ -76,7 +77,7 @@ func Installed() (paths map[string]string, err error) {
 	}
 	words, err := command.Sibling(file)
 	if err != nil {
-		return nil, err
+		return nil, fault.Wrap(fault.Usage, err) // nothing but another installation helps
 	}
 	paths = map[string]string{unix.ByteSliceToString(u.Machine[:]): words[0]}
 	self, err := os.Executable()
