@@ -61,6 +61,8 @@ type Agent struct {
 	Places chan struct{}
 	// KeepSize limits, in bytes, what is kept of the working directory of a task; 0: nothing is.
 	KeepSize int64
+	// MaxLog limits, in bytes, what is written of the output of a command; 0: it is not limited.
+	MaxLog int64
 	// GiveUp is how long a task may wait for its code; 0: it ends at the first failure.
 	GiveUp time.Duration
 	// Programs are those that jobs run; nil: the runner has its own.
