@@ -432,7 +432,7 @@ func (x *execution) fork(path string, argv []string) (pid int, err error) {
 	case <-x.reaped: // of another child
 	default:
 	}
-	if x.output, err = newOutput(x.MaxLog, x.Job); err != nil {
+	if x.output, err = newOutput(x.MaxLog, x.Job, x.log); err != nil {
 		return 0, err
 	}
 	runtime.LockOSThread() // until the end of the command, which is killed with the thread

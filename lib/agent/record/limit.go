@@ -72,8 +72,8 @@ type output struct {
 	copying sync.WaitGroup
 }
 
-func newOutput(limit int64, job string) (o *output, err error) {
-	o = &output{files: []uintptr{0, 1, 2}, limited: &limited{to: os.Stdout, limit: limit, job: job}}
+func newOutput(limit int64, job string, log io.Writer) (o *output, err error) {
+	o = &output{files: []uintptr{0, 1, 2}, limited: &limited{to: log, limit: limit, job: job}}
 	if limit == 0 {
 		return o, nil
 	}
@@ -98,7 +98,8 @@ func (o *output) ended() {
 	if o.ends == nil {
 		return
 	}
-	_ = o.ends[0].SetReadDeadline(time.Now().Add(written))
+	late := time.AfterFunc(written, func() { _ = o.ends[0].SetReadDeadline(time.Unix(1, 0)) })
+	defer late.Stop()
 	o.copying.Wait()
 	_ = o.ends[0].Close()
 	o.limited.end()
