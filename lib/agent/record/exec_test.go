@@ -465,3 +465,13 @@ func TestLimitedOutputWithoutRoom(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+// Slurm limits and ends a job: its command gets no limit, group, session or cgroup of its own.
+func TestExecLimitsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "bash", "-c", `read -ra own </proc/$$/stat; read -ra job </proc/$PPID/stat
+		[ "${own[4]} ${own[5]}" = "${job[4]} ${job[5]}" ] || echo "group and session: ${own[4]} ${own[5]}, of the job ${job[4]} ${job[5]}"
+		for file in cgroup limits; do diff <(grep -v '^Max open files' /proc/$$/$file) <(grep -v '^Max open files' /proc/$PPID/$file); done`)
+	if code, out := p.run("5", 0); code != 0 || out != "" {
+		t.Errorf("exit %d, %q", code, out)
+	}
+}
