@@ -302,7 +302,15 @@ func TestStore(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(full.Dir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if bin, err := full.Place(); err != nil || filepath.Dir(bin) != full.Dir {
+	bin, err := full.Place()
+	if err != nil || filepath.Dir(bin) != full.Dir {
 		t.Errorf("after an error: %q, %v", bin, err)
+	}
+	if err := os.RemoveAll(bin); err != nil {
+		t.Fatal(err)
+	}
+	again, err := full.Place()
+	if _, missing := os.Stat(filepath.Join(bin, "aarch64", file)); again != bin || errors.Join(err, missing) != nil {
+		t.Errorf("after it was removed: %q, %v, %v", again, err, missing)
 	}
 }
