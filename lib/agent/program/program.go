@@ -102,7 +102,7 @@ func Installed() (paths map[string]string, err error) {
 func (s *Store) Place() (bin string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, missing := os.Stat(s.placed) // somebody may have removed it
+	_, missing := os.Stat(s.placed)                                            // somebody may have removed it
 	if now := clock.Now(); missing != nil || now.Sub(s.at).Abs() > time.Hour { // an upgrade may have come since
 		if s.placed, err = s.place(); err == nil {
 			s.at = now

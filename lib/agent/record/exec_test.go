@@ -465,6 +465,7 @@ func TestLimitedOutputWithoutRoom(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
 // Slurm limits and ends a job: its command gets no limit, group, session or cgroup of its own.
 func TestExecLimitsNothing(t *testing.T) {
 	t.Parallel()
