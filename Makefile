@@ -20,8 +20,8 @@ CC       ?= cc
 LIBDIR   ?= $(PREFIX)/lib
 
 TOOLS := $(notdir $(wildcard cmd/*))
-# All tools are links to one program. That of jobpool is its own, as it copies itself to nodes.
-PROGRAMS := ponos jobpool
+# All tools are links to one program. Those that are copied to nodes are their own: jobpool, and what runs in each job.
+PROGRAMS := ponos jobpool ponos-worker
 # Machines of nodes that are of another kind than the agent's, as MACHINE=GOARCH, such as aarch64=arm64: see ponos-install(7).
 MACHINES ?=
 # Without what makes man pages in the library of the command line.

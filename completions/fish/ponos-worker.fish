@@ -20,4 +20,5 @@ complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l tried -x -d 't
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l source -x -d 'run in a copy of the directory SOURCE'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l place -x -a '(__fish_complete_directories)' -d 'run in the directory DIR itself'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l venv -x -a '(__fish_complete_directories)' -d 'with the virtual environment in DIR'
+complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l max-log -x -d 'write at most N bytes of the output'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l help -s h -d 'show help'

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,6 +61,8 @@ type Agent struct {
 	Places chan struct{}
 	// KeepSize limits, in bytes, what is kept of the working directory of a task; 0: nothing is.
 	KeepSize int64
+	// MaxLog limits, in bytes, what is written of the output of a command; 0: it is not limited.
+	MaxLog int64
 	// GiveUp is how long a task may wait for its code; 0: it ends at the first failure.
 	GiveUp time.Duration
 	// Programs are those that jobs run; nil: the runner has its own.
@@ -101,30 +104,47 @@ func (a *Agent) Tidy(ctx context.Context, retention, keep time.Duration) error {
 	unused, leftover := now.Add(-keep), now.Add(-leftoverAge)
 	return errors.Join(
 		a.removeOver(ctx, leftover), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(leftover),
-		a.Environments.Prune(unused), a.Transfers.Prune(unused), a.prunePrograms(leftover))
+		a.Environments.Prune(unused), a.Transfers.Prune(unused), a.prunePrograms(ctx, leftover))
 }
 
-// prunePrograms removes the programs of other versions that no job has used since a time and that no task names which
-// may have a job. One of which it is not known what it names keeps them all.
-func (a *Agent) prunePrograms(before time.Time) error {
+// prunePrograms removes the programs of other versions that no job has used since a time and that nothing names: no task
+// that may have a job, and no job that the runner knows of.
+func (a *Agent) prunePrograms(ctx context.Context, before time.Time) error {
 	if a.Programs == nil {
 		return nil
 	}
+	return a.Programs.Prune(before, func() (named []string, known bool, err error) { return a.namedPrograms(ctx) })
+}
+
+// namedPrograms returns the programs that jobs run or may come to run. It is not known of a job whose task has no record, as
+// that of a lost state directory, and of a task whose record does not say it.
+func (a *Agent) namedPrograms(ctx context.Context) (named []string, known bool, err error) {
+	m, err := a.remember()
+	if err != nil {
+		return nil, false, err
+	}
+	// First, as the record of a task comes before its job.
+	jobs, err := a.Runner.Jobs(ctx, func() ([]runner.Ref, error) { return m.refs, nil })
+	if err != nil {
+		return nil, false, err
+	}
 	ids, err := a.Store.IDs()
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	var named []string
+	recorded := map[task.ID]bool{}
 	for _, id := range ids {
 		switch r, err := a.Store.Task(id).Read(); {
 		case errors.Is(err, fs.ErrNotExist), err == nil && r.Intent.IsZero():
 		case err != nil || r.Program == "":
-			return nil
+			return nil, false, nil
 		default:
 			named = append(named, r.Program)
+			recorded[id] = true
 		}
 	}
-	return a.Programs.Prune(before, named)
+	known = !slices.ContainsFunc(jobs, func(j runner.Job) bool { return !j.State.Final() && !recorded[j.Task] })
+	return named, known, nil
 }
 
 // removeOver finishes tasks without a job whose start was recorded before a time, if the queue

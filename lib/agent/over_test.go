@@ -297,7 +297,7 @@ func TestManyStartsBeforeTheFirstTurn(t *testing.T) {
 	}
 }
 
-// The program of an earlier version goes when no task is left whose job may run it.
+// The program of an earlier version goes when no task is left whose job may run it, and no job is whose task is not known.
 func TestProgramsOfEarlierVersions(t *testing.T) {
 	store, ago := testStore(t), time.Now().Add(-2*leftoverAge)
 	programs := &program.Store{Dir: t.TempDir()}
@@ -319,7 +319,8 @@ func TestProgramsOfEarlierVersions(t *testing.T) {
 		}
 		return names
 	}
-	a := &Agent{Store: store, Programs: programs}
+	jobs := &fixedJobs{err: errors.New("squeue: no answer")}
+	a := &Agent{Store: store, Programs: programs, Runner: jobs}
 	write := func(id task.ID, program string) {
 		t.Helper()
 		d, err := store.Create(id)
@@ -332,11 +333,20 @@ func TestProgramsOfEarlierVersions(t *testing.T) {
 	}
 	prune := func() {
 		t.Helper()
-		if err := a.prunePrograms(clock.Now().Add(-leftoverAge)); err != nil {
+		if err := a.prunePrograms(t.Context(), clock.Now().Add(-leftoverAge)); (err == nil) != (jobs.err == nil) {
 			t.Error(err)
 		}
 	}
 	write("one", named)
+	if prune(); !slices.Equal(left(), []string{named, unnamed}) {
+		t.Errorf("not knowing the jobs, %q are left", left())
+	}
+	jobs.err = nil
+	jobs.jobs = []runner.Job{{Task: "one", ID: "1", State: task.Pending}, {Task: "strange", ID: "2", State: task.Pending}}
+	if prune(); !slices.Equal(left(), []string{named, unnamed}) {
+		t.Errorf("with the job of a task without a record, %q are left", left())
+	}
+	jobs.jobs[1].State = task.Completed
 	write("adopted", "") // nobody knows what its job runs
 	if prune(); !slices.Equal(left(), []string{named, unnamed}) {
 		t.Errorf("%q are left", left())
@@ -345,4 +355,15 @@ func TestProgramsOfEarlierVersions(t *testing.T) {
 	if prune(); !slices.Equal(left(), []string{named}) {
 		t.Errorf("%q are left", left())
 	}
+}
+
+// fixedJobs is a runner with these jobs.
+type fixedJobs struct {
+	plainRunner
+	jobs []runner.Job
+	err  error
+}
+
+func (r *fixedJobs) Jobs(context.Context, func() ([]runner.Ref, error)) ([]runner.Job, error) {
+	return r.jobs, r.err
 }

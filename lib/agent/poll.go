@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -101,7 +102,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	}
 	var unlocked []failure
 	a.room = Unlimited
-	held, disk := a.Store.readBreakers(), a.Store.full()
+	held, full, unprovided := a.Store.readBreakers(), a.Store.full(), sync.OnceValue(a.unprovided)
 	actions = wanted(actions, func(action task.Action) work {
 		id, d := action.ID, a.Store.Task(action.ID)
 		busy, err := d.Busy()
@@ -132,7 +133,8 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 			}
 			a.room = max(a.room, NoRoom)
 		}
-		why[id] = wait{record: r, busy: busy, held: b, disk: disk}.why(now)
+		w.pauses = w.pauses || unprovided() != ""
+		why[id] = wait{record: r, busy: busy, held: b, stuck: cmp.Or(full, unprovided())}.why(now)
 		return w
 	})
 	a.explain(why)

@@ -178,7 +178,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	if err := d.replace(commandFile, zeroEnded(command), 0o600); err != nil {
 		return s, err
 	}
-	s = script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Tried: len(record.Attempts), Command: command}
+	s = script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Tried: len(record.Attempts), Command: command, MaxLog: a.MaxLog}
 	if a.Programs != nil {
 		if s.Programs, err = a.Programs.Place(); err != nil {
 			return s, err

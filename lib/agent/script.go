@@ -24,6 +24,7 @@ type script struct {
 	Command []string
 	// Programs is where nodes find the program that runs the command; "": its worker says that.
 	Programs string
+	MaxLog   int64 // bytes of the command's output that are kept; 0: all
 }
 
 func (s script) text() []byte {
@@ -45,9 +46,16 @@ func (s script) job(header, which string) []byte {
 	}
 	return []byte("#!/bin/bash\n" + header + "\n" + which +
 		"set -- \"$@\" exec --task=\"$ponos_task\" --job=\"$ponos_job\" --restart=\"${SLURM_RESTART_COUNT:-0}\"" +
-		fmt.Sprintf(" --attempt=%d --tried=%d", s.Attempt, s.Tried) +
+		fmt.Sprintf(" --attempt=%d --tried=%d", s.Attempt, s.Tried) + s.maxLog() +
 		" --source=" + shell.Quote(s.Env.Source) + " --place=" + shell.Quote(s.Env.Place) + " --venv=" + shell.Quote(s.Env.Venv) +
 		" -- \"$ponos_dir\"\n" + become)
+}
+
+func (s script) maxLog() string {
+	if s.MaxLog == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" --max-log=%d", s.MaxLog)
 }
 
 // shared returns how a task runs as an element of a job array.

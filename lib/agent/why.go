@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -16,7 +17,7 @@ type wait struct {
 	record Record     // without an ID there is none
 	busy   bool       // a process works on it
 	held   breaker    // of its kind; the zero value: its kind is not held
-	disk   string     // the directory whose disk is full; "": there is room
+	stuck  string     // why no task of the agent can be started; "": they can
 }
 
 // why says what the task waits for; "" if it waits for nothing. The first row that fits counts:
@@ -24,7 +25,7 @@ type wait struct {
 //	its job is not known                       what the runner misses
 //	its job is pending, or does not run        the reason of the runner
 //	no job: a process works on it              that its code and its job are being made
-//	no job: the agent's disk is full           that
+//	no job: no task can be started             why: the agent's disk is full, or it has no program for jobs
 //	no job: its code cannot be prepared        why, and when that is tried next
 //	no job: its next attempt is not due        how the last one ended, and when
 //	no job: its kind is held by a limit        the limit
@@ -55,8 +56,8 @@ func (w wait) why(now time.Time) string {
 	switch {
 	case w.busy:
 		return "its code is being prepared, or its job submitted"
-	case w.disk != "":
-		return fmt.Sprintf("no space is left on the disk of %q", w.disk)
+	case w.stuck != "":
+		return w.stuck
 	case r.Preparing != nil:
 		return r.preparing()
 	case r.pauses(now) && r.Tries == 0 && len(r.Attempts) > 0:
@@ -71,11 +72,23 @@ func (w wait) why(now time.Time) string {
 	return "waits for ponos-start"
 }
 
-// full returns the state directory if its disk has no room for anything.
+// full says that the disk of the state directory has no room for anything; "": it has.
 func (s *Store) full() string {
 	var fs unix.Statfs_t
 	if unix.Statfs(s.Dir, &fs) == nil && fs.Blocks > 0 && (fs.Bavail == 0 || fs.Files > 0 && fs.Ffree == 0) {
-		return s.Dir
+		return fmt.Sprintf("no space is left on the disk of %q", s.Dir)
+	}
+	return ""
+}
+
+// unprovided says why there is no program for jobs; "": there is one.
+func (a *Agent) unprovided() string {
+	if a.Programs == nil {
+		return ""
+	}
+	if _, err := a.Programs.Place(); err != nil {
+		a.Log.Warn("no task can be started", "error", err)
+		return fault.Text(err)
 	}
 	return ""
 }

@@ -29,7 +29,7 @@ func TestWhyATaskWaits(t *testing.T) {
 		"is lost":         {wait{job: runner.Job{ID: "7", Unknown: true, Lost: true, Reason: "squeue does not show it"}}, "job 7: squeue does not show it"},
 		"is unknown":      {wait{job: runner.Job{ID: "7", Unknown: true}}, "job 7: its state is not known"},
 		"is prepared":     {wait{busy: true, held: breaker{Full: true, Of: "alice", Max: 8}}, "its code is being prepared, or its job submitted"},
-		"has no room":     {wait{disk: "/state"}, `no space is left on the disk of "/state"`},
+		"has no room":     {wait{stuck: "no room"}, "no room"},
 		"has no code": {
 			wait{record: Record{Preparing: &Preparing{}, Problem: "git.example.org does not answer", Retry: soon}},
 			"preparing: git.example.org does not answer; next try at 18:00:20",

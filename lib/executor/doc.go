@@ -44,6 +44,12 @@
 //	An end beside a signal from outside is no success
 //	    lib/executor/outside/outside_test.go:TestHeard
 //	    lib/agent/record/exec_test.go:TestExecIsWarned
+//	The limit of a command does not pass while it is suspended, nor fire when it is resumed
+//	    lib/executor/executor_test.go:TestSuspended
+//	    lib/executor/life_test.go:TestLife
+//	In a job of Slurm nothing but Slurm limits and ends a command, whose output is the file of the log itself
+//	    lib/agent/record/exec_test.go:TestExecLimitsNothing
+//	    lib/agent/record/exec_test.go:TestMaxLog
 //	Nothing is left of an ended command, whatever session it has gone to
 //	    lib/executor/executor_test.go:TestLeft
 //	A command that takes more memory than it may is killed, and nothing beside it

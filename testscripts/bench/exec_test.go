@@ -56,7 +56,7 @@ func BenchmarkJob(b *testing.B) {
 	}
 	store, err := (&program.Store{Dir: filepath.Join(dir, "bin"), Installed: func() (map[string]string, error) {
 		machine, err := exec.Command("uname", "-m").Output()
-		return map[string]string{strings.TrimSpace(string(machine)): filepath.Join(harness.Bin, "ponos")}, err
+		return map[string]string{strings.TrimSpace(string(machine)): filepath.Join(harness.Bin, "ponos-worker")}, err
 	}}).Place()
 	must(err)
 	text, err := os.ReadFile(scripts[0])

@@ -106,10 +106,13 @@ func buildTools(dir string, tools []string) error {
 	return link(dir, tools)
 }
 
-// programs are what tools are made of, as they are installed: one for all, and jobpool.
+// own are the tools that are a program of their own, as they are installed.
+var own = []string{"jobpool", "ponos", "ponos-worker"}
+
+// programs are what tools are made of, as they are installed: one for all, and some of their own.
 func programs(tools []string) (names []string) {
 	for _, t := range tools {
-		if t != "jobpool" {
+		if !slices.Contains(own, t) {
 			t = "ponos"
 		}
 		if !slices.Contains(names, t) {
@@ -122,7 +125,7 @@ func programs(tools []string) (names []string) {
 // link makes the links to the program of all tools.
 func link(dir string, tools []string) error {
 	for _, t := range tools {
-		if t == "jobpool" || t == "ponos" {
+		if slices.Contains(own, t) {
 			continue
 		}
 		if err := os.Symlink("ponos", filepath.Join(dir, t)); err != nil {

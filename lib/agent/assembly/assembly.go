@@ -140,6 +140,7 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 		Request:     func(t task.Task) task.Request { return requestOf(c, t) },
 		Retry:       c.Retry,
 		KeepSize:    c.KeepSize(),
+		MaxLog:      c.MaxLog(),
 		GiveUp:      time.Duration(c.Prepare.GiveUp),
 		Programs:    can.programs,
 	}

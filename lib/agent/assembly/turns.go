@@ -54,6 +54,11 @@ func (t Turns) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer held.Release()
+	if programs := system.Agent.Programs; programs != nil {
+		if _, err := programs.Installed(); err != nil {
+			app.Report(t.Stderr, t.Tool, fault.Hint(fmt.Errorf("warning: no task can be started: %w", err), fault.HintOf(err)))
+		}
+	}
 	if t.Begun != nil {
 		t.Begun()
 	}

@@ -104,6 +104,9 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	if size, err := unit.Size(c.Keep.MaxSize); err != nil || size < 0 {
 		problem("keep.max_size", "invalid size %q", c.Keep.MaxSize)
 	}
+	if size, err := unit.Size(c.MaxTaskLog); c.MaxTaskLog != "" && (err != nil || size <= 0) {
+		problem("max_task_log", "invalid size %q", c.MaxTaskLog)
+	}
 	for key, n := range map[string]int{"cpus": c.Local.CPUs, "gpus": c.Local.GPUs} {
 		if n < 0 {
 			problem("local."+key, "%d is negative", n)

@@ -49,7 +49,8 @@ type Config struct {
 	// SpoolRetention is how long ended tasks stay in the spool; 0: for ever.
 	SpoolRetention Duration `yaml:"spool_retention"`
 	Keep           Keep     `yaml:"keep"`
-	OnEnd          string   `yaml:"on_end"` // command for groups of ponos-submit
+	MaxTaskLog     string   `yaml:"max_task_log"` // of the output of a command; "": no limit
+	OnEnd          string   `yaml:"on_end"`       // command for groups of ponos-submit
 
 	seen  map[string]bool // top-level keys of the file
 	lines map[string]int  // of all keys
@@ -78,6 +79,12 @@ func (c *Config) KeepSize() int64 {
 		return 0
 	}
 	size, _ := unit.Size(c.Keep.MaxSize) // it was checked
+	return size
+}
+
+// MaxLog returns how much of the output of a command is written, in bytes; 0: all.
+func (c *Config) MaxLog() int64 {
+	size, _ := unit.Size(c.MaxTaskLog) // it was checked
 	return size
 }
 

@@ -36,6 +36,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/base/shell"
@@ -76,7 +77,7 @@ func Installed() (paths map[string]string, err error) {
 	}
 	words, err := command.Sibling(file)
 	if err != nil {
-		return nil, err
+		return nil, fault.Wrap(fault.Usage, err) // nothing but another installation helps
 	}
 	paths = map[string]string{unix.ByteSliceToString(u.Machine[:]): words[0]}
 	self, err := os.Executable()
@@ -101,7 +102,8 @@ func Installed() (paths map[string]string, err error) {
 func (s *Store) Place() (bin string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := clock.Now(); s.placed == "" || now.Sub(s.at).Abs() > time.Hour { // an upgrade may have come since
+	_, missing := os.Stat(s.placed)                                            // somebody may have removed it
+	if now := clock.Now(); missing != nil || now.Sub(s.at).Abs() > time.Hour { // an upgrade may have come since
 		if s.placed, err = s.place(); err == nil {
 			s.at = now
 		}
@@ -170,35 +172,50 @@ func put(dir string, text []byte) error {
 	return renameio.WriteFile(path, text, 0o700, renameio.WithTempDir(dir))
 }
 
-// Prune removes programs that were not placed since a time and whose digests nothing names.
-func (s *Store) Prune(before time.Time, named []string) error {
-	if _, err := os.Stat(s.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
+// Prune removes programs that were not placed since a time and whose digests nothing names. What jobs name is asked for if there
+// are such programs; where it is not known, all stay.
+func (s *Store) Prune(before time.Time, jobs func() (named []string, known bool, err error)) error {
+	if old, err := s.unused(before); len(old) == 0 {
+		return err
 	}
 	release, err := s.hold()
 	if err != nil {
 		return err
 	}
 	defer release()
-	entries, err := os.ReadDir(s.Dir)
-	if err == nil && s.Named != nil {
-		var more []string
-		more, err = s.Named()
-		named = append(named, more...)
-	}
-	if err != nil {
+	named, known, err := jobs()
+	if err != nil || !known {
 		return err
 	}
-	var errs []error
-	for _, e := range entries {
-		bin := filepath.Join(s.Dir, e.Name())
-		info, err := e.Info()
-		if err != nil || !clock.Modified(info).Before(before) || slices.Contains(named, e.Name()) || !isDigest(e.Name()) {
-			continue
+	if s.Named != nil {
+		more, err := s.Named()
+		if err != nil {
+			return err
 		}
-		errs = append(errs, remove.All(bin))
+		named = append(named, more...)
+	}
+	old, err := s.unused(before)
+	errs := []error{err}
+	for _, digest := range old {
+		if !slices.Contains(named, digest) {
+			errs = append(errs, remove.All(filepath.Join(s.Dir, digest)))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// unused returns the digests of programs that were not placed since a time.
+func (s *Store) unused(before time.Time) (digests []string, err error) {
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && clock.Modified(info).Before(before) && isDigest(e.Name()) {
+			digests = append(digests, e.Name())
+		}
+	}
+	return digests, err
 }
 
 func isDigest(name string) bool {

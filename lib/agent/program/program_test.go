@@ -266,23 +266,33 @@ func TestStore(t *testing.T) {
 		}
 	}
 	before := clock.Now().Add(-24 * time.Hour)
-	if err := s.Prune(before, []string{filepath.Base(three)}); err != nil {
+	jobs := func(named ...string) func() ([]string, bool, error) {
+		return func() ([]string, bool, error) { return named, true, nil }
+	}
+	if err := s.Prune(before, func() ([]string, bool, error) { return nil, false, nil }); err != nil {
+		t.Error(err)
+	}
+	if err := s.Prune(before, func() ([]string, bool, error) { return nil, true, errors.New("squeue is away") }); err == nil {
+		t.Error("no error")
+	}
+	left(one, two, three)
+	if err := s.Prune(before, jobs(filepath.Base(three))); err != nil {
 		t.Error(err)
 	}
 	left(two, three)
 	place("two") // an earlier version comes back
 	s.Named = nil
-	if err := s.Prune(before, nil); err != nil {
+	if err := s.Prune(before, jobs()); err != nil {
 		t.Error(err)
 	}
 	left(two)
 	s.Named = func() ([]string, error) { return nil, errors.New("not known") }
-	if err := s.Prune(clock.Now().Add(time.Hour), nil); err == nil {
+	if err := s.Prune(clock.Now().Add(time.Hour), jobs()); err == nil {
 		t.Error("no error")
 	}
 	left(two)
 
-	if err := (&Store{Dir: filepath.Join(dir, "none")}).Prune(before, nil); err != nil {
+	if err := (&Store{Dir: filepath.Join(dir, "none")}).Prune(before, jobs()); err != nil {
 		t.Error(err)
 	}
 	full := &Store{Dir: filepath.Join(dir, "missing", "bin"), Installed: paths}
@@ -292,7 +302,15 @@ func TestStore(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(full.Dir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if bin, err := full.Place(); err != nil || filepath.Dir(bin) != full.Dir {
+	bin, err := full.Place()
+	if err != nil || filepath.Dir(bin) != full.Dir {
 		t.Errorf("after an error: %q, %v", bin, err)
+	}
+	if err := os.RemoveAll(bin); err != nil {
+		t.Fatal(err)
+	}
+	again, err := full.Place()
+	if _, missing := os.Stat(filepath.Join(bin, "aarch64", file)); again != bin || errors.Join(err, missing) != nil {
+		t.Errorf("after it was removed: %q, %v, %v", again, err, missing)
 	}
 }

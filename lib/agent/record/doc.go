@@ -16,6 +16,9 @@
 // for 10 minutes. Until Begin has succeeded the command has not begun; from there on it may have run. Nothing
 // says that it has ended but a whole line of a journal.
 //
+// The command writes to the file of the log itself. With a limit it writes to a pipe, from which Exec takes it to the log;
+// the command is killed with Exec.
+//
 // # Files
 //
 // In the directory of a task:

@@ -40,6 +40,7 @@ type Task struct {
 	Source  string // the command runs in a copy of this directory
 	Place   string // without Source: the directory in which it runs
 	Venv    string // a virtual environment; "": none
+	MaxLog  int64  // bytes of the command's output that are written; 0: it writes them itself
 }
 
 // execution carries out the steps of a start.
@@ -55,6 +56,7 @@ type execution struct {
 	journal *os.File        // leads to it wherever the directory is by the end of the command
 	argv    []string
 	env     []string
+	output  *output
 	used    time.Duration // CPU time of the command, and of the processes that it has waited for
 }
 
@@ -430,11 +432,16 @@ func (x *execution) fork(path string, argv []string) (pid int, err error) {
 	case <-x.reaped: // of another child
 	default:
 	}
+	if x.output, err = newOutput(x.MaxLog, x.Job, x.log); err != nil {
+		return 0, err
+	}
 	runtime.LockOSThread() // until the end of the command, which is killed with the thread
 	pid, err = syscall.ForkExec(path, argv, &syscall.ProcAttr{
-		Env: x.env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+		Env: x.env, Files: x.output.files, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	})
+	x.output.begun()
 	if err != nil {
+		x.output.ended()
 		return 0, err
 	}
 	x.hearing.Lock()
@@ -467,6 +474,7 @@ func (x *execution) wait(pid int) int {
 	if err == nil {
 		_, err = syscall.Wait4(pid, &status, 0, &usage)
 	}
+	x.output.ended()
 	x.used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	// A request to end that came before the end of the command is handled before the signal of that.
 	select {

@@ -31,8 +31,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv("RECORD_ASKED") != "" {
 		end(app.Interrupted{Signal: syscall.SIGTERM})
 	}
+	most, _ := strconv.ParseInt(os.Getenv("RECORD_MAX_LOG"), 10, 64)
 	code, err := Exec(ctx, Task{
-		ID: "a", Dir: dir, Job: os.Getenv("SLURM_JOB_ID"), Restart: restart, Attempt: 1, Source: os.Getenv("RECORD_SOURCE"),
+		MaxLog: most,
+		ID:     "a", Dir: dir, Job: os.Getenv("SLURM_JOB_ID"), Restart: restart, Attempt: 1, Source: os.Getenv("RECORD_SOURCE"),
 	}, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -45,12 +47,13 @@ type place struct {
 	t      *testing.T
 	dir    string
 	source string
-	counts string // a file to which the command adds a line
+	counts string   // a file to which the command adds a line
+	more   []string // environment
 }
 
 func newPlace(t *testing.T, command ...string) *place {
 	t.Helper()
-	p := &place{t, t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "runs")}
+	p := &place{t: t, dir: t.TempDir(), source: t.TempDir(), counts: filepath.Join(t.TempDir(), "runs")}
 	p.fill(command...)
 	return p
 }
@@ -77,6 +80,7 @@ func (p *place) begin(job string, restart int, out io.Writer) *exec.Cmd {
 	}
 	c := exec.Command(self)
 	c.Env = append(os.Environ(), "RECORD_DIR="+p.dir, "RECORD_SOURCE="+p.source, "SLURM_JOB_ID="+job, fmt.Sprintf("SLURM_RESTART_COUNT=%d", restart))
+	c.Env = append(c.Env, p.more...)
 	c.Stdout, c.Stderr = out, out
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
@@ -398,5 +402,77 @@ func TestUsed(t *testing.T) {
 	}
 	if run, err := ReadRun(p.dir, "5"); err != nil || !run.Over() || run.Used.CPU == 0 {
 		t.Errorf("%+v, %v", run, err)
+	}
+}
+
+// With a limit the output passes the program of the job, which says what is missing. Without one, the command writes itself.
+func TestMaxLog(t *testing.T) {
+	t.Parallel()
+	const left = "job 5: the output has more than 8 bytes (max_task_log): the rest is left out\n"
+	for name, tt := range map[string]struct{ max, script, out string }{
+		"none":              {"", `[ /proc/self/fd/1 -ef "$FILE" ] && echo the file itself`, "the file itself\n"},
+		"less":              {"8", "echo seven77; exit 3", "seven77\n"},
+		"more":              {"8", "echo 1234; echo 5678 >&2; echo 9; exit 3", "1234\n567\n" + left + "job 5: 4 bytes of the output are left out\n"},
+		"much":              {"8", "head -c 1000008 /dev/zero | tr '\\0' '\\n'; exit 3", "\n\n\n\n\n\n\n\n" + left + "job 5: 1000000 bytes of the output are left out\n"},
+		"in the background": {"8", "sleep 100 & echo a; exit 3", "a\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, "bash", "-c", tt.script)
+			out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			p.write("env", "FILE="+out.Name()+"\x00PONOS_TASK=a\x00")
+			p.more = []string{"RECORD_MAX_LOG=" + tt.max}
+			c := p.begin("5", 0, out)
+			_ = c.Wait()
+			_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what is left
+			b, err := os.ReadFile(out.Name())
+			if string(b) != tt.out || err != nil || c.ProcessState.ExitCode() != 3 && tt.max != "" {
+				t.Errorf("%v, %q; want %q", c.ProcessState, b, tt.out)
+			}
+		})
+	}
+}
+
+// Output that has no room is told when there is room again, and keeps nothing from its end.
+func TestLimitedOutputWithoutRoom(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	full := true
+	l := &limited{limit: 10, job: "5", to: writerFunc(func(p []byte) (int, error) {
+		if full {
+			return 0, syscall.ENOSPC
+		}
+		return out.Write(p)
+	})}
+	for _, text := range []string{"lost\n", "here", "much"} {
+		if n, err := l.Write([]byte(text)); n != len(text) || err != nil {
+			t.Errorf("%q: %d, %v", text, n, err)
+		}
+		full = false
+	}
+	l.end()
+	want := "herem\njob 5: the output has more than 10 bytes (max_task_log): the rest is left out\n" +
+		"job 5: 3 bytes of the output are left out\njob 5: 5 bytes of the output are lost: no space left on device\n"
+	if out.String() != want {
+		t.Errorf("%q; want %q", out.String(), want)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// Slurm limits and ends a job: its command gets no limit, group, session or cgroup of its own.
+func TestExecLimitsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "bash", "-c", `read -ra own </proc/$$/stat; read -ra job </proc/$PPID/stat
+		[ "${own[4]} ${own[5]}" = "${job[4]} ${job[5]}" ] || echo "group and session: ${own[4]} ${own[5]}, of the job ${job[4]} ${job[5]}"
+		for file in cgroup limits; do diff <(grep -v '^Max open files' /proc/$$/$file) <(grep -v '^Max open files' /proc/$PPID/$file); done`)
+	if code, out := p.run("5", 0); code != 0 || out != "" {
+		t.Errorf("exit %d, %q", code, out)
 	}
 }

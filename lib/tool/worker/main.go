@@ -69,6 +69,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 					&cli.StringFlag{Name: "source", Usage: "run in a copy of the directory `SOURCE`"},
 					&cli.StringFlag{Name: "place", Usage: "run in the directory `DIR` itself"},
 					&cli.StringFlag{Name: "venv", Usage: "with the virtual environment in `DIR`"},
+					&cli.Int64Flag{Name: "max-log", Usage: "write at most `N` bytes of the output"},
 				},
 				Action: func(c *cli.Context) error {
 					dir, err := directory(c)
@@ -76,12 +77,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 					if err == nil && (c.String("task") == "" || c.String("job") == "" || where == "" || c.Int("attempt") < 1) {
 						err = fault.Errorf(fault.Usage, "--task, --job, --attempt, and --source or --place are needed")
 					}
+					if err == nil && c.Int64("max-log") < 0 {
+						err = fault.Errorf(fault.Usage, "--max-log: invalid number %d", c.Int64("max-log"))
+					}
 					if err != nil {
 						return err
 					}
 					code, err := record.Exec(c.Context, record.Task{
 						ID: c.String("task"), Dir: dir, Job: c.String("job"), Restart: c.Int("restart"), Attempt: c.Int("attempt"),
 						Tried: c.Int("tried"), Source: c.String("source"), Place: c.String("place"), Venv: c.String("venv"),
+						MaxLog: c.Int64("max-log"),
 					}, stderr)
 					if err != nil || code == 0 {
 						return err
