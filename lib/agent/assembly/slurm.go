@@ -84,9 +84,9 @@ func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
 	options, err := m.runner.Options(ctx, n)
 	_, failed := slurm.FailureOf(err)
 	switch {
-	case ctx.Err() != nil && silent() != nil: // the search may have gone on without the answer
-		return silent()
 	case failed: // the error names the command
+	case ctx.Err() != nil && silent() != nil: // the search went on without the answer
+		return silent()
 	case fault.Is(err, fault.Unavailable):
 		return nil // nodes are down at this time: the agent asks again, and waits as long as necessary
 	}

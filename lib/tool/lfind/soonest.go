@@ -206,8 +206,9 @@ func (s *session) first(
 		name, _ := a.Options.Get("clusters")
 		at := [3]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path, name}
 		if clusters[at] == nil {
-			if clusters[at] = newForecaster(c.Context, s.slurm, at[0], at[1], name); clusters[at].err != nil && boolean(c, "verbose") {
-				s.note(c, "warning: starts are those of sbatch --test-only: %v", clusters[at].err)
+			clusters[at] = newForecaster(c.Context, s.slurm, at[0], at[1], name)
+			if err := clusters[at].err; err != nil && (boolean(c, "verbose") || slurm.Unreachable(err)) {
+				s.note(c, "warning: starts are those of sbatch --test-only: %v", fault.Text(err))
 			}
 			for _, doubt := range clusters[at].ask.Doubts.Warnings() {
 				s.note(c, "warning: %s", doubt)
