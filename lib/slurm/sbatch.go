@@ -91,7 +91,9 @@ var refusals = []string{
 	"Requested time limit is invalid", "Time limit specification required", "PerJobLimit", "PerNodeLimit", "QOSMin",
 	"User's group not permitted to use this partition", "Access/permission denied", "Access denied to requested reservation",
 	"Requested reservation is invalid",
-	"Invalid feature specification", "Invalid cluster feature specification", "Invalid generic resource (gres) specification",
+	"Invalid feature specification", "Invalid cluster feature specification", "Invalid preferred feature specification",
+	"Invalid generic resource (gres) specification", "Invalid GRES", "Requested nodes not in this partition", "--batch option is invalid",
+	"Invalid accounting frequency", "Invalid core specification", "Invalid delay boot", "Invalid switch specification", "Invalid priority",
 	"Invalid Trackable RESource (TRES) specification", "Invalid license specification", "Invalid wckey specification",
 	"Invalid node name specified",
 	"Invalid job constraint", "Invalid node count", "Invalid core count", "Invalid deadline time", "Invalid memory specification",
@@ -100,8 +102,9 @@ var refusals = []string{
 	"Task count specification invalid", "Requested number of CPUs per task", "Zero or negative", "Burst Buffer request invalid",
 	"No partition specified or system default partition",
 	"unrecognized option", "invalid option --", "requires an argument", "is ambiguous", "doesn't allow an argument", "mutually exclusive",
-	"Invalid numeric value", "Invalid --", "invalid number of", "Invalid job array", "Batch script contains DOS line breaks",
-	"This does not look like a batch script", "is not a valid", "Invalid time specification",
+	"Invalid numeric value", "Invalid --", "invalid --", "unrecognized --", "Priority must be", "Inconsistent values", "invalid number of",
+	"Invalid job array", "Batch script contains DOS line breaks",
+	"This does not look like a batch script", "is not a valid", "Invalid time specification", "Invalid time-min specification",
 }
 
 // RefusedJob reports whether an error of Submit or TestOnly means that Slurm will not accept

@@ -49,6 +49,7 @@ func typed(t *testing.T, env []string, line string, until *regexp.Regexp, answer
 		out = append(out, b[:n]...)
 		if m := ended.FindSubmatch(out); m != nil {
 			t.Logf("%s: status %s", line, m[1])
+			harness.Worded(t, string(out))
 			return string(bytes.TrimSuffix(out, m[0]))
 		}
 		if err != nil {

@@ -102,6 +102,7 @@ func TestSilentSlurm(t *testing.T) {
 			var said bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &said, &said
 			err := cmd.Run()
+			harness.Worded(t, said.String())
 			if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)
 			}

@@ -207,7 +207,7 @@ func (s *session) first(
 		at := [3]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path, name}
 		if clusters[at] == nil {
 			clusters[at] = newForecaster(c.Context, s.slurm, at[0], at[1], name)
-			if err := clusters[at].err; err != nil && (boolean(c, "verbose") || slurm.Unreachable(err)) {
+			if err := clusters[at].err; err != nil && (boolean(c, "verbose") || errors.As(err, new(*command.TimeoutError))) {
 				s.note(c, "warning: starts are those of sbatch --test-only: %v", fault.Text(err))
 			}
 			for _, doubt := range clusters[at].ask.Doubts.Warnings() {
