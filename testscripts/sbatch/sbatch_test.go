@@ -345,9 +345,9 @@ func final(said string) bool {
 	return commands.RefusedJob(err) || commands.Unavailable(err) || commands.AtLimit(err)
 }
 
-// TestSlurmRefusesNames submits jobs with names and sizes that only the controller can judge. Each refusal is known as one: else an
+// TestSlurmTakesNames submits jobs with names and sizes that only the controller can judge. Each refusal is known as one: else an
 // agent would look for a job, and submit again for ever.
-func TestSlurmRefusesNames(t *testing.T) {
+func TestSlurmTakesNames(t *testing.T) {
 	s := newSlurm(t)
 	refused := 0
 	var each []func()
