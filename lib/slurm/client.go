@@ -112,7 +112,9 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, err
 	}
-	return result.Stdout, newError(name, err)
+	err = newError(name, err)
+	note(ctx, err)
+	return result.Stdout, err
 }
 
 // Output runs a command of Slurm and returns its standard output.

@@ -1,9 +1,13 @@
 package slurm
 
 import (
+	"context"
+	"errors"
 	"os"
+	"sync/atomic"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 )
@@ -29,6 +33,34 @@ func Patience() time.Duration {
 
 // Soon is how long a command of Slurm may take whose answer the caller can do without.
 func Soon() time.Duration { return min(Patience(), soon) }
+
+// Question returns a context for the commands of one question, which together have a limit: a Slurm that does not answer takes the
+// time of one command, however many there are. Silent returns the error of the first that has not answered, or nil. A question may be
+// part of another one.
+func Question(ctx context.Context, limit time.Duration) (asking context.Context, silent func() error, cancel context.CancelFunc) {
+	first, ok := ctx.Value(firstSilent{}).(*atomic.Pointer[error])
+	if !ok {
+		first = new(atomic.Pointer[error])
+	}
+	silent = func() error {
+		if err := first.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}
+	ctx, cancel = context.WithTimeout(context.WithValue(ctx, firstSilent{}, first), limit)
+	return ctx, silent, cancel
+}
+
+// firstSilent is the key of the error of the first command of a question that has not answered.
+type firstSilent struct{}
+
+// note keeps the error of a command that has not answered, if it is the first of its question.
+func note(ctx context.Context, err error) {
+	if first, ok := ctx.Value(firstSilent{}).(*atomic.Pointer[error]); ok && errors.As(err, new(*command.TimeoutError)) {
+		first.CompareAndSwap(nil, &err)
+	}
+}
 
 // CheckEnvironment returns an error if the variable that sets the limit has none, for tools to say so whether or not they come
 // to run a command of Slurm: answers may be known from before.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +49,7 @@ func typed(t *testing.T, env []string, line string, until *regexp.Regexp, answer
 		out = append(out, b[:n]...)
 		if m := ended.FindSubmatch(out); m != nil {
 			t.Logf("%s: status %s", line, m[1])
+			harness.Worded(t, string(out))
 			return string(bytes.TrimSuffix(out, m[0]))
 		}
 		if err != nil {
@@ -191,20 +193,37 @@ func TestQuestionsOnATerminal(t *testing.T) {
 
 // A tool says after a while what of Slurm it waits for, and no line is left when it is interrupted.
 func TestSilentSlurmOnATerminal(t *testing.T) {
+	var wait sync.WaitGroup
 	dir := t.TempDir()
 	for _, name := range []string{"sacct", "sacctmgr", "sbatch", "scontrol", "sprio", "squeue", "sshare"} {
 		executable.Write(t, filepath.Join(dir, "bin", name), "#!/bin/sh\nexec sleep 1000\n")
 	}
-	env := []string{"HOME=" + dir, "PATH=" + filepath.Join(dir, "bin") + ":" + harness.Bin + ":/usr/bin:/bin"}
-	for tool, line := range map[string]string{
-		"fairshare": "fairshare jobs", "lfind": "lfind 'cpu()'", "jobpool": "echo x | jobpool --alloc 'cpu()' echo", "ponos-setup": "ponos-setup --init ~/x --mode slurm",
+	env := []string{"HOME=" + dir, "PATH=" + filepath.Join(dir, "bin") + ":" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + dir + "/p/ponos.yaml"}
+	if err := os.MkdirAll(filepath.Join(dir, "p"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "p/ponos.yaml"), []byte(silentConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for tool, lines := range map[string][]string{
+		"fairshare":    {"fairshare", "fairshare jobs", "fairshare when 1", "fairshare where --gpus=1", "fairshare limits", "fairshare used"},
+		"lfind":        {"lfind 'cpu()'", "lfind convert", "lfind run 'cpu()' -- true"},
+		"jobpool":      {"echo x | jobpool --alloc 'cpu()' echo", "echo x | jobpool --alloc-sbatch=--time=5 echo"},
+		"ponos-setup":  {"ponos-setup --init ~/x --mode slurm", "ponos-setup"},
+		"ponos-poll":   {"ponos-poll"},
+		"ponos-submit": {"ponos-submit --sbatch mem=1G -- true", "ponos-submit --find 'cpu()' -- true"},
 	} {
-		waiting := regexp.MustCompile(`\r` + tool + `: (?:[3-9]|\d\d+)s waiting for (Slurm: s\w+|lfind)`)
-		out := onTerminal(t, env, line+"; echo status $?", waiting)
-		if !waiting.MatchString(out) || !strings.HasSuffix(out, "\r\x1b[Kstatus 130\r\n") {
-			t.Errorf("%s: %q", line, out)
+		for _, line := range lines {
+			wait.Go(func() {
+				waiting := regexp.MustCompile(`\r` + tool + `: (?:[3-9]|\d\d+)s waiting for (Slurm: s\w+|lfind)`)
+				out := onTerminal(t, env, "cd; "+line+"; echo status $?", waiting)
+				if !waiting.MatchString(out) || !strings.HasSuffix(out, "\r\x1b[Kstatus 130\r\n") {
+					t.Errorf("%s: %q", line, out)
+				}
+			})
 		}
 	}
+	wait.Wait()
 	if !harness.Wait(func() bool { return len(left(dir)) == 0 }) {
 		t.Errorf("left: %q", left(dir))
 	}

@@ -72,6 +72,7 @@ func play(t *testing.T, dir, user string, env []string, block string) (string, i
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%s: %v", block, err)
 	}
+	harness.Worded(t, string(out))
 	return string(out), cmd.ProcessState.ExitCode()
 }
 

@@ -171,7 +171,7 @@ type Options struct {
 //	runs PATTERN                  fails unless a process of this script has such a command line
 //	ended PIDFILE                 waits until the processes whose ids are in a file have ended
 //
-// A script fails if a command prints an error of Go's library as it is. There are
+// A script fails if a command prints an error of Go's library as it is, or writes it into a file such as a log. There are
 // the conditions [root], [has:PROGRAM]: the machine has a program, which the tests do not stand in for, and
 // [slurm:VERSION]: the Slurm of this machine is that version or a later one.
 func Run(t *testing.T, o Options) {
@@ -198,6 +198,13 @@ func Run(t *testing.T, o Options) {
 			if err := os.MkdirAll(home, 0o755); err != nil {
 				return err
 			}
+			before := files(env.WorkDir)
+			env.Defer(func() {
+				w, _ := env.T().(watched)
+				for _, line := range written(env.WorkDir, before) {
+					w.Errorf("a command writes an error of Go's library: %s", line)
+				}
+			})
 			if o.Setup != nil {
 				return o.Setup(env)
 			}

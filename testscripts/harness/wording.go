@@ -1,9 +1,13 @@
 package harness
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -47,4 +51,59 @@ func rawLines(log string) (found []string) {
 		}
 	}
 	return found
+}
+
+// Worded fails a test if a program has printed an error of Go's library.
+func Worded(t testing.TB, printed string) {
+	t.Helper()
+	for _, line := range rawLines(printed) {
+		t.Errorf("a command prints an error of Go's library: %s", line)
+	}
+}
+
+// WordedFiles fails a test at its end if a file that was written below a directory meanwhile, such as a log, has an error of Go's
+// library.
+func WordedFiles(t testing.TB, dir string) {
+	t.Helper()
+	before := files(dir)
+	t.Cleanup(func() {
+		for _, line := range written(dir, before) {
+			t.Errorf("a command writes an error of Go's library: %s", line)
+		}
+	})
+}
+
+// maxText is the size of files up to which they are read for errors: larger ones are programs and data.
+const maxText = 256 << 10
+
+// others are files that programs of others write.
+var others = regexp.MustCompile(`/(site-packages|[^/]*\.git|__pycache__)/|\.(py|pyc|sh|tar|zst|gz)$`)
+
+// written returns the lines of errors of Go's library in the files below a directory, such as logs and what was redirected into a
+// file, but for those that were there before.
+func written(dir string, before map[string]bool) (found []string) {
+	for path := range files(dir) {
+		text, err := os.ReadFile(path)
+		if before[path] || err != nil || len(text) > maxText || !utf8.Valid(text) || others.MatchString(path) {
+			continue
+		}
+		for _, line := range rawLines(string(text)) {
+			found = append(found, strings.TrimPrefix(path, dir+"/")+": "+line)
+		}
+	}
+	return found
+}
+
+// files are the regular files below a directory that are not too large.
+func files(dir string) map[string]bool {
+	all := map[string]bool{}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil && info.Size() <= maxText {
+				all[path] = true
+			}
+		}
+		return nil
+	})
+	return all
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/command"
+	commands "github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
@@ -324,15 +326,57 @@ func (s *slurm) verdict(d *drawn) string {
 		s.t.Errorf("the table: %v; Slurm accepts it: %v", bad, d)
 	case bad == nil && d.wrong != "":
 		s.t.Errorf("%s is wrong, and the table does not say so: %v", d.wrong, d)
+	case d.id == "" && !final(d.said):
+		s.t.Errorf("the message is in no list: %v", d)
 	case bad != nil:
 		return "refused"
 	case d.id != "":
 		return "accepted"
 	case strings.Contains(d.said, "number of requested tasks differ") && !d.options.Has("ntasks"): // it follows from others
+	case strings.Contains(d.said, "Task count specification invalid") && d.options.Has("gpus"): // 26.05: they make more nodes than tasks
 	case !resourcesOnly.MatchString(d.said):
 		s.t.Errorf("the table finds nothing wrong: %v", d)
 	}
 	return "do not fit"
+}
+
+// final reports whether the agent knows by what sbatch says that there is no job, and need not look for one.
+func final(said string) bool {
+	err := commands.Refusal("sbatch", &command.ExitError{Name: "sbatch", Code: 1, Stderr: said})
+	return commands.RefusedJob(err) || commands.Unavailable(err) || commands.AtLimit(err)
+}
+
+// TestSlurmTakesNames submits jobs with names and sizes that only the controller can judge. Each refusal is known as one: else an
+// agent would look for a job, and submit again for ever.
+func TestSlurmTakesNames(t *testing.T) {
+	s := newSlurm(t)
+	refused := 0
+	var each []func()
+	var mutex sync.Mutex
+	for _, d := range sbatch.All() {
+		if d.Use&sbatch.ByTask == 0 || !d.Known(s.version) || d.Form == sbatch.Flag {
+			continue
+		}
+		for _, value := range []string{"nosuch", "nosuch:1", "99999999", "-1", "0", "1,2", "afterok:99999999", "99-0", "[a&b", "gpu:nosuch:1", "B:x@y"} {
+			each = append(each, func() {
+				said, ok := s.run("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=:", "--"+d.Name+"="+value)
+				if ok {
+					return
+				}
+				mutex.Lock()
+				defer mutex.Unlock()
+				if refused++; !final(said) {
+					t.Errorf("--%s=%s is refused, by a message that is in no list: %s", d.Name, value, said)
+				}
+			})
+		}
+	}
+	together(each)
+	s.run("scancel", "--user=alice")
+	t.Logf("%d of %d are refused", refused, len(each))
+	if refused < 100 {
+		t.Errorf("only %d are refused", refused)
+	}
 }
 
 // fields are those of scontrol show job that have an option's value as it was given, where that is not the key

@@ -86,6 +86,7 @@ func newWorld(t *testing.T, o options) *world {
 	t.Helper()
 	needs.OneOf(t, "curl", "python3") // which an image needs: here, an instance has the programs of this machine
 	dir := t.TempDir()
+	harness.WordedFiles(t, dir)
 	if o.boot == 0 {
 		o.boot = 60 * time.Millisecond
 	}

@@ -54,7 +54,7 @@ const maxVerified = 8
 
 // Verifier asks Slurm whether it takes what a search finds, by rules that the model of the cluster lacks:
 //
-//	taken, or Slurm does not answer ──────────────► the answer
+//	taken, or Slurm does not answer in its time ──► the answer
 //	refused by a plugin of the site ── next form ──► the answer in the first form that is taken
 //	refused otherwise, or in all forms ────────────► the next best candidate, at most maxVerified
 type Verifier struct {
@@ -77,11 +77,13 @@ var slurmsOwn = []string{
 	"Invalid partition", "Access/permission", "Requested time limit", "Node count", "group not permitted",
 }
 
-// Verified returns the answer of a search if Slurm takes it, and else the next best that it does. The error has the
-// *Refusal of the best if Slurm takes none.
+// Verified returns the answer of a search if Slurm takes it or does not answer, and else the next best for which this holds.
+// The error has the *Refusal of the best if Slurm takes none.
 func (v Verifier) Verified(ctx context.Context, s *Search, r request.Request, answer *Answer) (*Answer, error) {
-	first := v.Accepts(ctx, answer)
-	if first == nil {
+	asking, _, cancel := slurm.Question(ctx, slurm.Patience())
+	defer cancel()
+	first := v.Accepts(asking, answer)
+	if !v.refused(first) {
 		return answer, ctx.Err()
 	}
 	tried := []string{answer.Options.String()}
@@ -103,7 +105,7 @@ func (v Verifier) Verified(ctx context.Context, s *Search, r request.Request, an
 			break
 		}
 		tried = append(tried, line)
-		if v.Accepts(ctx, other) == nil {
+		if !v.refused(v.Accepts(asking, other)) {
 			return other, ctx.Err()
 		}
 	}
@@ -113,18 +115,22 @@ func (v Verifier) Verified(ctx context.Context, s *Search, r request.Request, an
 // MaxCompared limits the candidates that are compared for one request.
 const MaxCompared = 64
 
-// Accepts asks about an answer, and then about its other forms, of which the first that Slurm takes replaces its options.
-func (v Verifier) Accepts(ctx context.Context, a *Answer) *Refusal {
+// Accepts asks about an answer, and then about its other forms, of which the first that Slurm takes replaces its options. It
+// returns nil if Slurm takes the job, or is not asked; a *Refusal; or why Slurm does not answer.
+func (v Verifier) Accepts(ctx context.Context, a *Answer) error {
 	if v.Skips != nil && v.Skips(a) {
 		return nil
 	}
-	_, no := v.ask(ctx, a, a.Options)
-	if no == nil {
-		return nil
+	asking, _, cancel := slurm.Question(ctx, slurm.Patience())
+	defer cancel()
+	err := v.ask(asking, a, a.Options)
+	var no *Refusal
+	if !errors.As(err, &no) {
+		return err
 	}
 	if !slices.ContainsFunc(slurmsOwn, func(words string) bool { return strings.Contains(no.Words, words) }) {
 		for _, form := range a.Forms(v.Given) {
-			if taken, _ := v.ask(ctx, a, form); taken {
+			if v.ask(asking, a, form) == nil {
 				v.note("Slurm takes the job only in this form: %s", no.Said)
 				a.Options = form
 				return nil
@@ -135,23 +141,37 @@ func (v Verifier) Accepts(ctx context.Context, a *Answer) *Refusal {
 	return no
 }
 
-// ask reports whether Slurm takes an answer with these options, or its refusal; neither if it does not answer.
-func (v Verifier) ask(ctx context.Context, a *Answer, options sbatch.Options) (taken bool, no *Refusal) {
-	err := v.Ask(ctx, a, options)
-	if err == nil {
-		return true, nil
+// refused reports whether Slurm refuses a job, by what Accepts returned. A job about which Slurm does not answer may be taken.
+func (v Verifier) refused(err error) bool {
+	if errors.As(err, new(*Refusal)) {
+		return true
 	}
-	if ctx.Err() != nil || !errors.As(err, &no) {
-		return false, nil
+	v.Unverified(err)
+	return false
+}
+
+// Unverified notes, unless err is nil, that an answer is used although Slurm did not say that it takes it.
+func (v Verifier) Unverified(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		v.note("whether Slurm takes the job was not checked: %s", fault.Text(err))
+	}
+}
+
+// ask returns nil if Slurm takes an answer with these options; a *Refusal; or why it does not answer.
+func (v Verifier) ask(ctx context.Context, a *Answer, options sbatch.Options) error {
+	err := v.Ask(ctx, a, options)
+	var no *Refusal
+	if !errors.As(err, &no) {
+		return err
 	}
 	// Of a job of several nodes of which some are reserved for others now, --test-only says that it can never be; sbatch
 	// takes it, and it waits.
 	if r := a.Reserved(); r != nil && a.Asked.Nodes > 1 && strings.Contains(no.Words, "Requested node configuration is not available") {
 		v.note("nodes of partition %s are reserved (%s) until %s: the job may wait for them",
 			strings.Join(a.Partitions, ","), r.Name, slurm.Time(r.End).Format("2006-01-02T15:04:05"))
-		return true, nil
+		return nil
 	}
-	return false, no
+	return no
 }
 
 func (v Verifier) note(format string, args ...any) {

@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -78,14 +79,14 @@ func (m *slurmMode) hopeless(ctx context.Context, n runner.Needs) string {
 }
 
 func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
-	ctx, cancel := context.WithTimeout(ctx, slurm.Soon()) // of all queries together
+	ctx, silent, cancel := slurm.Question(ctx, slurm.Soon())
 	defer cancel()
 	options, err := m.runner.Options(ctx, n)
 	_, failed := slurm.FailureOf(err)
 	switch {
 	case failed: // the error names the command
-	case errors.Is(err, context.DeadlineExceeded): // the search went on without an answer
-		return fault.Errorf(fault.Unavailable, "Slurm: no answer within %s", slurm.Soon())
+	case ctx.Err() != nil && silent() != nil: // the search went on without the answer
+		return silent()
 	case fault.Is(err, fault.Unavailable):
 		return nil // nodes are down at this time: the agent asks again, and waits as long as necessary
 	}
@@ -100,7 +101,7 @@ func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
 	case errors.Is(err, runner.ErrRefused):
 		return fault.Wrap(fault.Failed, err)
 	case slurm.Unreachable(err):
-		return fault.Wrap(fault.Unavailable, err)
+		return fault.Wrap(fault.Unavailable, cmp.Or(silent(), err))
 	}
 	return nil
 }

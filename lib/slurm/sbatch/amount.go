@@ -265,7 +265,7 @@ func (r *reader) layout() int64 {
 // cpus sets the CPUs of a job.
 func (r *reader) cpus(a *Amount) {
 	perTask := max(1, a.PerTask)
-	if a.CPUs = a.Tasks * perTask; a.Tasks > 1 {
+	if a.CPUs = a.Tasks * perTask; a.Tasks > 1 || a.PerNode > 1 && !r.options.Has("ntasks") { // there may be one task by the GPUs
 		a.CPUs = max(a.Tasks, a.Nodes*a.PerNode) * perTask
 	}
 	if r.options.Has("overcommit") {

@@ -169,7 +169,7 @@ func searchFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "any", Usage: "join partitions of whole nodes and those for special jobs with the others"},
 		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, without the cache of the last minutes"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print no warnings or notes"},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also report warnings about the file, and what was not verified"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also report warnings about the file, and a missing one"},
 	}
 }
 

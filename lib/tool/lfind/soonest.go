@@ -187,9 +187,10 @@ func (s *session) first(
 		s.note(c, "note: only the first %d launchers, partitions and QoS that match are compared", launcher.MaxCompared)
 	}
 	type outcome struct {
-		start *estimate
-		err   error
-		asked bool // Slurm has accepted it
+		start   *estimate
+		err     error
+		asked   bool  // Slurm has accepted it, unless it does not answer
+		silence error // how it does not answer, about what is planned
 	}
 	outcomes := make([]outcome, len(answers))
 	clusters := map[[3]string]*forecaster{}
@@ -205,8 +206,9 @@ func (s *session) first(
 		name, _ := a.Options.Get("clusters")
 		at := [3]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path, name}
 		if clusters[at] == nil {
-			if clusters[at] = newForecaster(c.Context, s.slurm, at[0], at[1], name); clusters[at].err != nil && boolean(c, "verbose") {
-				s.note(c, "warning: starts are those of sbatch --test-only: %v", clusters[at].err)
+			clusters[at] = newForecaster(c.Context, s.slurm, at[0], at[1], name)
+			if err := clusters[at].err; err != nil && (boolean(c, "verbose") || errors.As(err, new(*command.TimeoutError))) {
+				s.note(c, "warning: starts are those of sbatch --test-only: %v", fault.Text(err))
 			}
 			for _, doubt := range clusters[at].ask.Doubts.Warnings() {
 				s.note(c, "warning: %s", doubt)
@@ -223,18 +225,24 @@ func (s *session) first(
 	}
 	// Slurm says whether it takes the job, the planner when it starts: --test-only leaves out backfill, and that
 	// jobs end before their limits. Where there is no plan, it says both.
+	asking, _, cancel := slurm.Question(c.Context, slurm.Patience())
+	defer cancel()
 	ask := func(i int) {
 		o := &outcomes[i]
 		var start *estimate
-		v := launcher.Verifier{Ask: func(ctx context.Context, a *launcher.Answer, options sbatch.Options) error {
-			start, o.err = s.testOnly(ctx, f, a, options)
-			return o.err
+		v := launcher.Verifier{Ask: func(ctx context.Context, a *launcher.Answer, options sbatch.Options) (err error) {
+			start, err = s.testOnly(ctx, f, a, options)
+			return err
 		}}
-		if no := v.Accepts(c.Context, answers[i]); no != nil {
-			o.err = fault.Wrap(fault.Unavailable, no)
-		}
-		if o.asked = true; o.start == nil {
-			o.start = start
+		err := v.Accepts(asking, answers[i])
+		o.asked = true
+		switch {
+		case errors.As(err, new(*launcher.Refusal)):
+			o.err = fault.Wrap(fault.Unavailable, err)
+		case o.start == nil:
+			o.start, o.err = start, err
+		default:
+			o.silence = err
 		}
 	}
 	slots := make(chan struct{}, sideBySide)
@@ -264,9 +272,12 @@ func (s *session) first(
 			}
 		}
 		switch {
+		case c.Err() != nil:
+			return nil, nil, down, c.Err()
 		case best < 0:
 			return nil, nil, down, refused
 		case outcomes[best].asked:
+			s.verifier(c, f).Unverified(outcomes[best].silence)
 			return answers[best], outcomes[best].start, down, nil
 		}
 		ask(best)

@@ -36,9 +36,6 @@ func (s *session) verifier(c *cli.Context, f *file.File) launcher.Verifier {
 		Note:   func(format string, args ...any) { s.note(c, "note: "+format, args...) },
 		Ask: func(ctx context.Context, a *launcher.Answer, options sbatch.Options) error {
 			_, err := s.testOnly(ctx, f, a, options)
-			if err != nil && ctx.Err() == nil && !errors.As(err, new(*launcher.Refusal)) && boolean(c, "verbose") {
-				s.note(c, "warning: the answer could not be verified: %v", fault.Text(err))
-			}
 			return err
 		},
 	}
@@ -55,10 +52,13 @@ func (s *session) verified(
 	}
 	v := s.verifier(c, f)
 	if len(c.StringSlice("set")) > 0 { // what was set may be what is refused, and goes with every place
-		v.Note = nil
-		if no := v.Accepts(c.Context, answer); no != nil {
-			return nil, fault.Hint(fault.Wrap(fault.Unavailable, no), "use another value for --set, or --no-verify")
+		mute := v
+		mute.Note = nil
+		err := mute.Accepts(c.Context, answer)
+		if errors.As(err, new(*launcher.Refusal)) {
+			return nil, fault.Hint(fault.Wrap(fault.Unavailable, err), "use another value for --set, or --no-verify")
 		}
+		v.Unverified(err)
 		return answer, c.Err()
 	}
 	answer, err := v.Verified(c.Context, search, r, answer)

@@ -113,12 +113,13 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 			check.Detail = "program not found: tasks with " + p.without + " cannot run"
 		}
 	case err != nil && p.slurm:
-		if errors.As(err, new(*command.TimeoutError)) {
-			check.err = fault.Wrap(fault.Unavailable, err)
-		}
 		check.Detail, check.Hint = fault.Text(err), "Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"
 		if conf := os.Getenv("SLURM_CONF"); conf != "" {
 			check.Hint = fmt.Sprintf("Slurm's programs need a valid slurm.conf: SLURM_CONF is %q", conf)
+		}
+		if errors.As(err, new(*command.TimeoutError)) { // without slurm.conf they ask the controller for it
+			check.err = fault.Wrap(fault.Unavailable, err)
+			check.Hint += "; if it is only slow, set PONOS_SLURM_TIMEOUT"
 		}
 	case err != nil:
 		check.Detail, check.Hint = fault.Text(err), fmt.Sprintf(`check the output of "%s --version"`, p.name)

@@ -110,6 +110,9 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if !c.Bool("check") {
 		err = r.prepare(c, cfg, every, stderr)
 	}
+	if c.Err() != nil { // checks that were interrupted found nothing
+		return context.Cause(c.Context)
+	}
 	for _, check := range r.Checks {
 		if check.Warning {
 			fmt.Fprintf(stderr, "%s: warning: %s: %s\n%[1]s: hint: %[4]s\n", name, check.Name, check.Detail, check.Hint)

@@ -48,6 +48,7 @@ func (c cluster) as(user string, args ...string) (stdout, stderr string, code in
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		c.t.Fatal(err)
 	}
+	harness.Worded(c.t, out.String()+errs.String())
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
