@@ -22,8 +22,8 @@ LIBDIR   ?= $(PREFIX)/lib
 TOOLS := $(notdir $(wildcard cmd/*))
 # All tools are links to one program. Those that are copied to nodes are their own: jobpool, and what runs in each job.
 PROGRAMS := ponos jobpool ponos-worker
-# Machines of nodes that are of another kind than the agent's, as MACHINE=GOARCH, such as aarch64=arm64: see ponos-install(7).
-MACHINES ?=
+# Machines of nodes that are of another kind than the agent's, as MACHINE=GOARCH: see ponos-install(7).
+MACHINES ?= $(filter-out $(shell uname -m)=%,x86_64=amd64 aarch64=arm64)
 # Without what makes man pages in the library of the command line.
 TAGS := -tags urfave_cli_no_docs
 EXAMPLES := $(wildcard examples/*.md examples/*/*)

@@ -85,6 +85,12 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	machines := run(t, "env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "-s", "-C", source, `--eval=machines: ; @echo "$$(uname -m)= $(MACHINES)"`, "machines")
+	for _, machine := range []string{"x86_64=", "aarch64="} { // the one that builds, and the other
+		if strings.Count(machines, machine) != 1 {
+			t.Errorf("%s is in the machines %q %d times", machine, machines, strings.Count(machines, machine))
+		}
+	}
 	do("uninstall")
 	if left := run(t, "find", root, "-type", "f", "-o", "-type", "l", "-o", "-path", "*doc/ponos*"); left != "" {
 		t.Errorf("left:\n%s", left)
