@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,6 +147,15 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		start := func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }
 		if err := tasklist.Unattended(l.spool, start, tasklist.Agents(all, unattended)...); err != nil {
 			app.Report(stderr, name, err)
+		}
+	}
+	failures, err := l.spool.Failures()
+	if err != nil {
+		return err
+	}
+	for _, group := range slices.Sorted(maps.Keys(failures)) {
+		if slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Group == group }) {
+			app.Report(stderr, name, fmt.Errorf("warning: the command for the end of group %s did not run: %s", group, failures[group]))
 		}
 	}
 	out, summary := bufio.NewWriterSize(stdout, 64<<10), ""

@@ -2,6 +2,7 @@ package submit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,7 +45,7 @@ func mistakes(c *cli.Context, words []string, sweep, job bool, stderr io.Writer)
 	if job {
 		script = ""
 	}
-	for _, warning := range []error{unread(c, code.Here(), script), notFound(c, code, words), inactive(c, code, words), numbered(c)} {
+	for _, warning := range []error{unread(c, code.Here(), script), notFound(c, code, words), inactive(c, code, words), numbered(c), untold(c)} {
 		if warning != nil {
 			app.Report(stderr, c.App.Name, warning)
 		}
@@ -172,6 +173,31 @@ func notFound(c *cli.Context, code source.Wanted, words []string) error {
 		return fault.Hint(err, fmt.Sprintf("did you mean %s?", task.Clean(near)))
 	}
 	return err
+}
+
+// untold is a warning about a command for the end of the group whose program this machine does not have.
+func untold(c *cli.Context) error {
+	line := c.String("on-end")
+	if line == "none" {
+		return nil
+	}
+	for _, word := range strings.Fields(line) {
+		if name, _, set := strings.Cut(word, "="); set && !strings.ContainsAny(name, "/'\"$`(") {
+			continue // A=1 PROGRAM
+		}
+		if strings.ContainsAny(word, "'\"$`\\();&|<>{}*?[]~!#") {
+			return nil // the shell decides
+		}
+		// A shell also has words that are no programs.
+		_, err := command.System.Run(c.Context, command.Cmd{Name: "/bin/sh", Args: []string{"-c", `command -v -- "$1"`, "sh", word}, Env: os.Environ()})
+		if errors.As(err, new(*command.ExitError)) {
+			return fault.Hint(
+				fmt.Errorf("warning: --on-end: program %q was not found on this machine", task.Clean(word)),
+				"the command runs on the host of the agent; if that has no such program either, ponos-list says so when the group has ended")
+		}
+		return nil
+	}
+	return nil
 }
 
 // installs reports whether the code gets an environment of its own, with programs that this machine need not have.
