@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 )
@@ -268,6 +270,75 @@ func TestJobScript(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s %s:\n%s; want\n%s", tt.lines, tt.args, got, tt.want)
+		}
+	}
+}
+
+// Each option of sbatch in a line of a job script has one fate: it is an option of the job, it is one of this tool, it is ignored and
+// named, or the script is refused and it is named. The manual lists those that are neither of the first nor of the last kind.
+func TestJobScriptFates(t *testing.T) {
+	page, err := os.ReadFile("../../../man/ponos-submit.1.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := func(kind string) []string {
+		_, text, _ := strings.Cut(string(page), "\n"+kind+"\n:   ")
+		text, _, _ = strings.Cut(text, "\n\n")
+		return strings.FieldsFunc(text, func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') })
+	}
+	value := map[sbatch.Form]string{
+		sbatch.Text: "x", sbatch.Count: "1", sbatch.Whole: "1", sbatch.Range: "1", sbatch.Size: "1G", sbatch.Time: "1:00",
+		sbatch.GPUs: "1", sbatch.TaskGPUs: "1", sbatch.GRES: "gpu:1", sbatch.TRES: "cpu:1",
+	}
+	special := map[string]string{"array": "1-2", "export": "A=1", "mail-type": "FAIL", "nice": "1", "chdir": t.TempDir()}
+	script := filepath.Join(t.TempDir(), "job.sh")
+	count := map[string]int{}
+	for _, d := range sbatch.All() {
+		line := "--" + d.Name
+		switch {
+		case special[d.Name] != "":
+			line += "=" + special[d.Name]
+		case d.Form == sbatch.Word:
+			line += "=" + d.Words[0]
+		case d.Form != sbatch.Flag:
+			line += "=" + value[d.Form]
+		}
+		executable.Write(t, script, "#!/bin/sh\n#SBATCH "+line+"\n")
+		c := parsed(t, script)
+		flags := c.NumFlags()
+		j, err := jobScript(c, []string{name, script}, c.Args().Slice())
+		fate := ""
+		switch {
+		case err != nil:
+			if want := script + ": a task cannot have the option --" + d.Name + " of its #SBATCH lines"; err.Error() != want {
+				t.Errorf("%s: %v; want %s", line, err, want)
+			}
+			fate = "Refused"
+		case slices.Contains(j.ignored, "--"+d.Name) && j.note() == script+": ignored: --"+d.Name:
+			fate = "Ignored"
+		case slices.ContainsFunc(c.StringSlice("sbatch"), func(s string) bool { return strings.HasPrefix(s+"=", d.Name+"=") }):
+			fate = "Honoured"
+		case j.array != nil, len(j.logged) > 0, len(j.words) > 2, c.NumFlags() > flags+2: // beside in-place and name
+			fate = "Mapped"
+		case d.Name == "job-name" && c.String("name") == "x":
+			fate = "Mapped"
+		default:
+			t.Errorf("%s is dropped without a word", line)
+		}
+		count[fate]++
+		task := d.Use&sbatch.ByTask != 0
+		for kind, want := range map[string]bool{
+			"Honoured": task, "Ignored": slices.Contains(listed("Ignored"), d.Name),
+			"Mapped": slices.Contains(listed("Mapped"), d.Name) && !task,
+		} {
+			if want != (fate == kind) {
+				t.Errorf("%s is %s, by table and manual it is %s: %v", line, fate, kind, want)
+			}
+		}
+	}
+	for _, fate := range []string{"Honoured", "Mapped", "Ignored", "Refused"} {
+		if count[fate] < 6 {
+			t.Errorf("%s: %d options only", fate, count[fate])
 		}
 	}
 }
