@@ -101,8 +101,12 @@ func TestEntry(t *testing.T) {
 // What is said of a command that this machine may not be able to run, or that is one task only.
 func TestWarnings(t *testing.T) {
 	bin, venv := t.TempDir(), t.TempDir()
-	executable.Write(t, filepath.Join(bin, "retro"), "")
-	executable.Write(t, filepath.Join(venv, "pyproject.toml"), "")
+	for _, name := range []string{"retro", "jobpool", "parallel", "x", "awk"} {
+		executable.Write(t, filepath.Join(bin, name), "")
+	}
+	if err := os.WriteFile(filepath.Join(venv, "pyproject.toml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("PATH", bin)
 	const missing = `warning: program "retry" was not found in PATH on this machine`
 	for args, want := range map[string]string{
@@ -117,23 +121,26 @@ func TestWarnings(t *testing.T) {
 		"-e x -- retry":                     "", // it may set PATH
 		"-- {program}":                      "",
 		"-- bin/retry":                      "",
+		"-- BIN/retry":                      "warning: BIN/retry is not on this machine",
+		"-- " + venv:                        "warning: " + venv + " is a directory",
+		"-- " + venv + "/pyproject.toml":    "warning: " + venv + "/pyproject.toml is not executable",
 		"--repository x":                    "",
-		"-- /bin/jobpool x ::: 1":           "",
-		"-- /bin/parallel ::: 1":            "",
-		"-- /bin/x :::1":                    "",
-		"-- /bin/x --lr={lr}": "warning: the command gets the word --lr={lr} as it is, as there are no values for it; " +
+		"-- BIN/jobpool x ::: 1":            "",
+		"-- BIN/parallel ::: 1":             "",
+		"-- BIN/x :::1":                     "",
+		"-- BIN/x --lr={lr}": "warning: the command gets the word --lr={lr} as it is, as there are no values for it; " +
 			"to give values, put them before the command (::: NAME=VALUE...), or into a table (--each FILE)",
-		"-- /bin/awk {print}": "", "-- /bin/x {} a{b}c {{d}}": "",
-		"-- /bin/x a ::: 1": `warning: one task is submitted: ":::" after the command is passed to it; ` +
+		"-- BIN/awk {print}": "", "-- BIN/x {} a{b}c {{d}}": "",
+		"-- BIN/x a ::: 1": `warning: one task is submitted: ":::" after the command is passed to it; ` +
 			"for one task for each value, put the values before the command: ::: x=1 x=2 -- ./train {x}",
-		"--name 4 -- /bin/x":    "warning: the name of the task is 4, as -n is --name here; for the number of tasks of the job, give --ntasks=4",
-		"--name run4 -- /bin/x": "",
+		"--name 4 -- BIN/x":    "warning: the name of the task is 4, as -n is --name here; for the number of tasks of the job, give --ntasks=4",
+		"--name run4 -- BIN/x": "",
 	} {
-		c := parsed(t, strings.Fields(args)...)
+		c := parsed(t, strings.Fields(strings.ReplaceAll(args, "BIN", bin))...)
 		got := ""
 		for _, err := range []error{misplaced(c.Args().Slice()), notFound(c, wanted(c), c.Args().Slice()), numbered(c)} {
 			if err != nil {
-				got += err.Error() + "; " + fault.HintOf(err)
+				got += strings.TrimSuffix(strings.ReplaceAll(err.Error(), bin, "BIN")+"; "+fault.HintOf(err), "; ")
 			}
 		}
 		if got != want {
@@ -245,6 +252,13 @@ func TestJobScript(t *testing.T) {
 			"/usr/bin/env -- SLURM_ARRAY_TASK_ID={SLURM_ARRAY_TASK_ID} SLURM_ARRAY_TASK_COUNT=1 /bin/sh job.sh a"},
 		{"#SBATCH --export=A", "", "error PATH: --export A: a task does not have the variables of the shell: give --env-file"},
 		{"#SBATCH --input=x", "", "error PATH: a task cannot have the option --input of its #SBATCH lines"},
+		{"#SBATCH --memory=2G", "", `error PATH: sbatch has no option "memory"; did you mean "mem"?`},
+		{"#SBATCH --signal=B:USR1@60", "", `error PATH: option "signal": with B: only the job script gets the signal, and not the command; ` +
+			"ponos-task run saves before the time limit"},
+		{"#SBATCH --mem=2G\r", "", `error PATH has the line breaks of DOS (\r\n)`},
+		{"#SBATCH --mem=2G\ncd /tmp\n#SBATCH -p gpu", "",
+			"[mem=2G] /bin/sh job.sh a; line 4 is not read, as by sbatch: #SBATCH lines come before the first command"},
+		{"true\n#SBATCH -p gpu", "", ""}, // a program
 		{"#SBATCH --array=2-1", "", `error PATH: invalid --array "2-1"`},
 	} {
 		executable.Write(t, path, "#!/bin/sh\n"+tt.lines+"\n")

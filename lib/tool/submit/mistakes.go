@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -159,7 +160,15 @@ func notFound(c *cli.Context, code source.Wanted, words []string) error {
 	if c.IsSet("image") || c.IsSet("env-file") || code.Repository != "" && code.Here() == "" || installs(code) {
 		return nil
 	}
-	if len(words) == 0 || strings.ContainsAny(words[0], "/{") {
+	switch {
+	case len(words) == 0 || strings.Contains(words[0], "{"):
+		return nil
+	case filepath.IsAbs(words[0]):
+		if _, err := command.Path(words[0]); err != nil {
+			return fmt.Errorf("warning: %s %s", task.Clean(words[0]), whyNot(words[0]))
+		}
+		return nil
+	case strings.Contains(words[0], "/"): // of the code
 		return nil
 	}
 	if _, err := command.Path(words[0]); err == nil {
@@ -173,6 +182,20 @@ func notFound(c *cli.Context, code source.Wanted, words []string) error {
 		return fault.Hint(err, fmt.Sprintf("did you mean %s?", task.Clean(near)))
 	}
 	return err
+}
+
+// whyNot is why a file cannot be run as a program.
+func whyNot(path string) string {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "is not on this machine"
+	case err != nil:
+		return "cannot be looked at: " + fault.Text(err)
+	case info.IsDir():
+		return "is a directory"
+	}
+	return "is not executable"
 }
 
 // untold is a warning about a command for the end of the group whose program this machine does not have.
