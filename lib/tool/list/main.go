@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			&cli.StringFlag{Name: "table", Usage: "write parameters, states, times and exit codes to `FILE` (TSV)"},
 			&cli.BoolFlag{Name: "files", Usage: "print the paths of the artifacts and kept files of the tasks"},
 			&cli.StringFlag{Name: "artifacts", Usage: "create links in `DIR` to the artifacts and kept files of the tasks, by name"},
+			&cli.BoolFlag{Name: "null", Aliases: []string{"0"}, Usage: "end the paths of --files and --artifacts with NUL, and quote none"},
 			app.JSONFlag(),
 		),
 		Action: func(c *cli.Context) error { return list(c, stdout, stderr) },
@@ -78,6 +79,8 @@ func check(isSet func(name string) bool) error {
 		return fault.Errorf(fault.Usage, "--%s and --%s cannot be combined", given[0], given[1])
 	case isSet("watch") && len(given) > 0 && given[0] != "long" && given[0] != "groups":
 		return fault.Errorf(fault.Usage, "--watch and --%s cannot be combined", given[0])
+	case isSet("null") && !isSet("files") && !isSet("artifacts"):
+		return fault.Errorf(fault.Usage, "--null needs --files or --artifacts")
 	}
 	return nil
 }
