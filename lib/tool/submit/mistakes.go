@@ -46,7 +46,9 @@ func mistakes(c *cli.Context, words []string, sweep, job bool, stderr io.Writer)
 	if job {
 		script = ""
 	}
-	for _, warning := range []error{unread(c, code.Here(), script), notFound(c, code, words), inactive(c, code, words), numbered(c), untold(c)} {
+	for _, warning := range []error{
+		unread(c, code.Here(), script), notFound(c, code, words), inactive(c, code, words), numbered(c), untold(c),
+	} {
 		if warning != nil {
 			app.Report(stderr, c.App.Name, warning)
 		}
@@ -212,11 +214,12 @@ func untold(c *cli.Context) error {
 			return nil // the shell decides
 		}
 		// A shell also has words that are no programs.
-		_, err := command.System.Run(c.Context, command.Cmd{Name: "/bin/sh", Args: []string{"-c", `command -v -- "$1"`, "sh", word}, Env: os.Environ()})
+		look := []string{"-c", `command -v -- "$1"`, "sh", word}
+		_, err := command.System.Run(c.Context, command.Cmd{Name: "/bin/sh", Args: look, Env: os.Environ()})
 		if errors.As(err, new(*command.ExitError)) {
 			return fault.Hint(
 				fmt.Errorf("warning: --on-end: program %q was not found on this machine", task.Clean(word)),
-				"the command runs on the host of the agent; if that has no such program either, ponos-list says so when the group has ended")
+				"the command runs on the host of the agent; if that has none either, ponos-list says so when the group has ended")
 		}
 		return nil
 	}

@@ -83,7 +83,7 @@ func (s *Spool) states(glance bool) ([]Summary, error) {
 	changed := s.changed()
 	all := s.readIndex()
 	listed := []string{newDir, activeDir, doneDir} // a task only moves forward: in this order none is missed
-	if info, err := os.Stat(filepath.Join(s.Dir, indexFile)); glance && err == nil && info.ModTime().Equal(changed) {
+	if glance && len(all) > 0 && modified(filepath.Join(s.Dir, indexFile)).Equal(changed) {
 		listed = []string{activeDir}
 	}
 	var at map[task.ID]int32 // places in all
@@ -168,11 +168,20 @@ func (s *Spool) states(glance bool) ([]Summary, error) {
 // changed is when new/ or done/ has changed, the later time.
 func (s *Spool) changed() (last time.Time) {
 	for _, dir := range []string{newDir, doneDir} {
-		if info, err := os.Stat(s.path(dir, "")); err == nil && info.ModTime().After(last) {
-			last = info.ModTime()
+		if at := modified(s.path(dir, "")); at.After(last) {
+			last = at
 		}
 	}
 	return last
+}
+
+// modified is when a file was modified, by the clock of its server; zero if that is not known.
+func modified(path string) time.Time {
+	info, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime() //nolint:forbidigo // it is compared with that of other files only
 }
 
 // bareNames lists a directory, in no order.
@@ -342,7 +351,7 @@ func parseIndex(s, spool string) []Summary {
 	if d.text() != spool {
 		return nil
 	}
-	all := make([]Summary, 0, len(s)/100)
+	all := make([]Summary, 0, len(s)/64) // few are shorter
 	states := map[string]task.State{}
 	for len(d.rest) > 0 && !d.bad {
 		var r Summary
