@@ -84,10 +84,22 @@ func (a *Agent) openLog(d Dir, name string) (*taskLog, error) {
 	}
 	// The task may be faster: no link is followed, and no process is waited for to read a pipe.
 	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-	if err == nil && name == tailFile {
-		err = endLine(d, f)
+	if err == nil && name != headFile {
+		err = endLine(d, name, f)
 	}
 	return &taskLog{agent: a, file: f}, err
+}
+
+// openLead opens the part of the log in which the agent writes while no job runs: that before the output, or the output itself if an
+// earlier job has written some. So the lines are in the order of time, and a log that people follow only grows.
+func (a *Agent) openLead(d Dir) (log *taskLog, behind bool, err error) {
+	if info, err := os.Lstat(d.file(runner.Output)); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		if log, err = a.openLog(d, runner.Output); err == nil { // else the task has taken it away
+			return log, true, nil
+		}
+	}
+	log, err = a.openLog(d, headFile)
+	return log, false, err
 }
 
 // openPart opens a part of a task's log for reading. The error is fs.ErrNotExist if it is not a
@@ -124,10 +136,10 @@ func readTail(d Dir) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// endLine begins the part after a job's output with a line break if the last line of the output
+// endLine begins what follows a job's output, in a file of its own or in the same one, with a line break if the last line of the output
 // has none.
-func endLine(d Dir, tail *os.File) error {
-	if info, err := tail.Stat(); err != nil || info.Size() > 0 {
+func endLine(d Dir, name string, f *os.File) error {
+	if info, err := f.Stat(); err != nil || name == tailFile && info.Size() > 0 {
 		return err
 	}
 	output, err := openPart(d, runner.Output)
@@ -141,7 +153,7 @@ func endLine(d Dir, tail *os.File) error {
 	} else if _, err := output.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
 		return nil
 	}
-	_, err = tail.WriteString("\n")
+	_, err = f.WriteString("\n")
 	return err
 }
 

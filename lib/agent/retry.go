@@ -97,7 +97,7 @@ func (a *Agent) tryAgain(
 	if len(attempt.Changed) > 0 {
 		words += " with " + strings.Join(attempt.Changed, " ")
 	}
-	log, err := a.openLog(d, headFile)
+	log, _, err := a.openLead(d)
 	if err != nil {
 		return &k, true, err
 	}

@@ -218,7 +218,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 		r.Before = append(r.Before, k.Job)
 	}
 	r.Job, r.Submitted, r.Retry, r.Problem = "", time.Time{}, a.now().Add(pause(r.Tries)), reason
-	log, err := a.openLog(d, headFile)
+	log, _, err := a.openLead(d)
 	if err != nil {
 		return &k, err
 	}

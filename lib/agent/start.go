@@ -113,7 +113,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		}
 	}
 
-	log, err := a.openLog(d, headFile)
+	log, behind, err := a.openLead(d)
 	if err != nil {
 		return task.Outcome{}, err
 	}
@@ -200,7 +200,9 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		event = "adopted"
 	}
 	record.Job, record.Submitted, record.Retry, record.Problem = job.ID, job.Submitted, time.Time{}, ""
-	log.Say("INFO", "%s as %s job %s", event, a.Runner.Name(), job.ID)
+	if !behind { // else the job writes to that file now, and names itself in it
+		log.Say("INFO", "%s as %s job %s", event, a.Runner.Name(), job.ID)
+	}
 	if err := a.Store.noteJob(d, record); err != nil {
 		return task.Outcome{}, err
 	}

@@ -45,7 +45,7 @@ func TestRunOnEnd(t *testing.T) {
 		t.Error(err)
 	}
 	r.fail = errors.New("exit status 1")
-	if err := runOnEnd(t.Context(), q, r); err == nil || err.Error() != "on_end of group g: exit status 1: next try in 2m0s" {
+	if err := runOnEnd(t.Context(), q, r); err == nil || err.Error() != "on_end of group g: exit status 1: try 2 of 10 failed: next try in 2m0s" {
 		t.Error(err)
 	}
 	if err := runOnEnd(t.Context(), q, r); err != nil { // not yet

@@ -185,6 +185,22 @@ func Script(text string) ([]Options, error) {
 	return all, nil
 }
 
+// Late is the number of the first line of a batch script that begins with #SBATCH, and that sbatch does not read, as a command is before
+// it; 0: there is none.
+func Late(text string) int {
+	number, commands := 0, false
+	for line := range strings.Lines(text) {
+		number++
+		switch text := strings.TrimLeft(line, space); {
+		case commands && strings.HasPrefix(line, directive):
+			return number
+		case text != "" && text[0] != '#':
+			commands = true
+		}
+	}
+	return 0
+}
+
 // space is what separates words in lines of a script.
 const space = " \t\n\v\f\r"
 

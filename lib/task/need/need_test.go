@@ -124,7 +124,7 @@ func TestOptions(t *testing.T) {
 	for s, want := range map[string]string{
 		"mem=8G": "mem=8G", "--mem=8G": "mem=8G", "cpus_per_task=4": "cpus-per-task=4", "exclusive": "exclusive", "exclusive=user": "exclusive=user",
 		"requeue": "requeue", "constraint=a|b": "constraint=a|b", "comment=x": "!", "requeue=yes": "requeue", "requeue=no": "no-requeue", "exclusive=no": "exclusive=no", "contiguous=2": "takes no value", "requeue=expedite": "requeue=expedite", "mem": "lacks a value", "mem=": "lacks a value",
-		"memm=8G": `did you mean "mem"`, "memory=8G": `did you mean "mem"`, "export=ALL": "!", "output=x": "!", "chdir=/": "!", "array=1-3": "!", "wrap=x": "!", "job-name=x": "!", "": "!", "-m=1": "!",
+		"memm=8G": `did you mean "mem"`, "memory=8G": `did you mean "mem"`, "export=ALL": "!", "output=x": "the agent sets it", "chdir=/": "the agent sets it", "array=1-3": "!", "wrap=x": "!", "job-name=x": "the agent sets it", "": "!", "-m=1": "!",
 		"mem=8\n": "control character", "uid=0": "!", "get-user-env": "!", "m\x1bm=1": "!", "mem=" + strings.Repeat("1", 2000): "longer than", "parsable": "!", "hold": "!",
 	} {
 		o, err := Option(s)

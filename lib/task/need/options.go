@@ -29,8 +29,11 @@ func Option(s string) (sbatch.Option, error) {
 		err = fmt.Errorf("option %q: the value has a control character", shown)
 	case known == nil || known.Use&sbatch.ByTask == 0:
 		err = fmt.Errorf("option %q is not allowed for a task", shown)
-		if known == nil {
+		switch {
+		case known == nil:
 			err = fmt.Errorf("sbatch has no option %q", shown)
+		case known.Use&(sbatch.ByDaemon|sbatch.ByConfig) == sbatch.ByDaemon:
+			return o, fmt.Errorf("option %q is not for tasks: the agent sets it", shown)
 		}
 		if near := sbatch.Nearest(o.Name, sbatch.ByTask); near != "" && near != o.Name {
 			err = fmt.Errorf("%w; did you mean %q?", err, near)

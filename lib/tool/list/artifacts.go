@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -38,7 +39,7 @@ func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary
 			errs = append(errs, fmt.Errorf("--artifacts: %w", err))
 			return nil
 		}
-		_, _ = out.WriteString(app.Sanitize(path) + "\n") // Flush tells
+		l.printPath(out, path)
 		return nil
 	})
 	return errors.Join(append(errs, err)...)
@@ -73,11 +74,25 @@ func (l *listing) files(out *bufio.Writer, found []spool.Summary) error {
 	return l.places(found, func(_ spool.Summary, _, dir string) error {
 		return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
-				_, _ = out.WriteString(app.Sanitize(path) + "\n") // Flush tells
+				l.printPath(out, path)
 			}
 			return err
 		})
 	})
+}
+
+// printPath prints a path, which a task has chosen, in a line of its own: with characters that are not printed, quoted as by git. With
+// --null, it is unchanged, and NUL ends it.
+func (l *listing) printPath(out *bufio.Writer, path string) {
+	switch {
+	case l.c.Bool("null"):
+		path += "\x00"
+	case app.Sanitize(path) != path || path[0] == '"':
+		path = strconv.Quote(path) + "\n"
+	default:
+		path += "\n"
+	}
+	_, _ = out.WriteString(path) // Flush tells
 }
 
 // link makes a symbolic link, in the place of another one but of nothing else.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,6 +53,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			&cli.StringFlag{Name: "table", Usage: "write parameters, states, times and exit codes to `FILE` (TSV)"},
 			&cli.BoolFlag{Name: "files", Usage: "print the paths of the artifacts and kept files of the tasks"},
 			&cli.StringFlag{Name: "artifacts", Usage: "create links in `DIR` to the artifacts and kept files of the tasks, by name"},
+			&cli.BoolFlag{Name: "null", Aliases: []string{"0"}, Usage: "end the paths of --files and --artifacts with NUL, and quote none"},
 			app.JSONFlag(),
 		),
 		Action: func(c *cli.Context) error { return list(c, stdout, stderr) },
@@ -77,6 +79,8 @@ func check(isSet func(name string) bool) error {
 		return fault.Errorf(fault.Usage, "--%s and --%s cannot be combined", given[0], given[1])
 	case isSet("watch") && len(given) > 0 && given[0] != "long" && given[0] != "groups":
 		return fault.Errorf(fault.Usage, "--watch and --%s cannot be combined", given[0])
+	case isSet("null") && !isSet("files") && !isSet("artifacts"):
+		return fault.Errorf(fault.Usage, "--null needs --files or --artifacts")
 	}
 	return nil
 }
@@ -146,6 +150,15 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		start := func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }
 		if err := tasklist.Unattended(l.spool, start, tasklist.Agents(all, unattended)...); err != nil {
 			app.Report(stderr, name, err)
+		}
+	}
+	failures, err := l.spool.Failures()
+	if err != nil {
+		return err
+	}
+	for _, group := range slices.Sorted(maps.Keys(failures)) {
+		if slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Group == group }) {
+			app.Report(stderr, name, fmt.Errorf("warning: the command for the end of group %s did not run: %s", group, failures[group]))
 		}
 	}
 	out, summary := bufio.NewWriterSize(stdout, 64<<10), ""

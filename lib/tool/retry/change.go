@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -136,12 +137,16 @@ func give(again []spool.Entry, chosen map[task.ID]bool, code task.Source) {
 func (ch change) rest(e *spool.Entry) (err error) {
 	fill := filler(e.Parameters)
 	if ch.find != "" {
+		var parsed request.Request
 		if e.Request.Find, err = fill(ch.find); err == nil {
-			_, err = request.Parse(e.Request.Find)
+			parsed, err = request.Parse(e.Request.Find)
 		}
 		if err != nil {
 			return fmt.Errorf("--find: %w", err)
 		}
+		e.Request.Sbatch = slices.DeleteFunc(slices.Clone(e.Request.Sbatch), func(option string) bool {
+			return replaced(option, parsed)
+		})
 	}
 	if len(ch.sbatch) > 0 {
 		options, err := filled(ch.sbatch, fill)
@@ -165,6 +170,19 @@ func (ch change) rest(e *spool.Entry) (err error) {
 		e.Worker = ""
 	}
 	return nil
+}
+
+// replaced reports whether a new request takes the place of an option of an earlier submission, which would come before it: one that
+// says what the job gets, or how long, if the request says that.
+func replaced(option string, r request.Request) bool {
+	o, err := need.Option(option)
+	if err != nil {
+		return false
+	}
+	if o.Name == "time" {
+		return !slices.ContainsFunc(r.Alternatives, func(a request.Alternative) bool { return a.Duration == 0 })
+	}
+	return sbatch.Lookup(o.Name).Allocates
 }
 
 // filler fills placeholders in with the parameters of a task. One without parameters was not made by a sweep, and has none.

@@ -213,3 +213,32 @@ func TestRetryAtTheSameTime(t *testing.T) {
 		t.Errorf("%v, then %v, %v", first, both, err)
 	}
 }
+
+// A new request takes the place of the options that say what the job gets, and of the time limit if it has a duration: they would come
+// before it. New options come before both.
+func TestNewRequest(t *testing.T) {
+	for _, tt := range []struct {
+		find   string
+		sbatch []string
+		want   string
+	}{
+		{"cpu(mem=1G)", nil, "account=a time=5"},
+		{"cpu(mem=1G) & duration=2h", nil, "account=a"},
+		{"cpu(mem=1G) & duration=2h | cuda(mem=8G)", nil, "account=a time=5"},
+		{"cpu(mem=1G)", []string{"mem=2G"}, "account=a mem=2G time=5"},
+		{"", []string{"mem=2G"}, "account=a gres=gpu:1 mem=2G time=5"},
+		{"", nil, "account=a mem=300M time=5 gres=gpu:1"},
+	} {
+		e := spool.Entry{Request: task.Request{Find: "cpu(cores=1)", Sbatch: []string{"account=a", "mem=300M", "time=5", "gres=gpu:1"}}}
+		if err := (change{find: tt.find, sbatch: tt.sbatch}).rest(&e); err != nil {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		got := slices.Clone(e.Request.Sbatch)
+		if tt.sbatch != nil || tt.find != "" {
+			slices.Sort(got)
+		}
+		if text := strings.Join(got, " "); text != tt.want {
+			t.Errorf("%+v: %s", tt, text)
+		}
+	}
+}

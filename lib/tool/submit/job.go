@@ -12,10 +12,12 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
 )
 
 // job is a job script for sbatch as a task.
@@ -24,6 +26,7 @@ type job struct {
 	words   []string     // the command that runs it
 	array   *sweep.Table // of --array; nil: there is none
 	mailed  bool         // one mail for all tasks takes the place of Slurm's
+	late    int          // line of an #SBATCH line behind the first command; 0: there is none
 	logged  []string     // options of which the task's log takes the place
 	ignored []string     // options that have no meaning for a task
 }
@@ -35,7 +38,8 @@ var ignorable = []string{"autocomplete", "comment", "get-user-env", "ignore-pbs"
 // index is the variable that tells the elements of an array from each other.
 const index = "SLURM_ARRAY_TASK_ID"
 
-// jobScript reads the first word after the options as a job script, if it is a file with #SBATCH lines and no "--" is before it.
+// jobScript reads the first word after the options as a job script, if no "--" is before it, and it is a file with #SBATCH lines, or one of
+// this directory that begins with #! and is no program of PATH.
 // The options in the lines are given to this tool, unless the command line has them. nil: it is a command.
 func jobScript(c *cli.Context, args, words []string) (*job, error) {
 	if before := len(args) - len(words) - 1; len(words) == 0 || c.IsSet("image") || before < 0 || args[before] == "--" {
@@ -46,19 +50,24 @@ func jobScript(c *cli.Context, args, words []string) (*job, error) {
 	if dir := code.Here(); dir != "" && !filepath.IsAbs(file) {
 		file = filepath.Join(dir, file)
 	}
-	text := textOf(file)
+	text, shown := textOf(file), task.Clean(words[0])
 	jobs, err := sbatch.Script(text)
+	_, program := command.Path(words[0])
 	switch {
+	case err == nil && len(jobs[0]) == 0 && len(jobs) == 1 &&
+		(!strings.HasPrefix(text, "#!") || strings.Contains(words[0], "/") || program == nil):
+		return nil, nil // a program, which may be a script
 	case !strings.HasPrefix(text, "#!"):
-		return nil, nil
+		return nil, fault.Errorf(fault.Usage, "%s has #SBATCH lines, but does not begin with #! and the path of an interpreter", shown)
+	case strings.Contains(text, "\r\n"):
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "%s has the line breaks of DOS (\\r\\n)", shown),
+			"sed -i 's/\\r$//' "+shell.Quote(words[0])+" makes them those of Unix")
 	case err != nil:
-		return nil, fault.Errorf(fault.Usage, "%s: %w", task.Clean(words[0]), err)
+		return nil, fault.Errorf(fault.Usage, "%s: %w", shown, err)
 	case len(jobs) > 1:
-		return nil, fault.Errorf(fault.Usage, "%s: a heterogeneous job cannot be a task", task.Clean(words[0]))
-	case len(jobs) == 0 || len(jobs[0]) == 0:
-		return nil, nil
+		return nil, fault.Errorf(fault.Usage, "%s: a heterogeneous job cannot be a task", shown)
 	}
-	j := &job{name: words[0]}
+	j := &job{name: words[0], late: sbatch.Late(text)}
 	if code.Directory == "" && code.Repository == "" {
 		if err := c.Set("in-place", "true"); err != nil {
 			return nil, err
@@ -132,8 +141,8 @@ func (j *job) take(c *cli.Context, options sbatch.Options) (variables []string, 
 			variables = append(variables, more...)
 		case o.Name == sbatch.MailType || o.Name == sbatch.MailUser:
 			mail, err = append(mail, o), o.Check()
-		case d != nil && d.Use&sbatch.ByTask != 0:
-			if o, err = sbatch.Parse(o.Arg()); err == nil {
+		case d == nil || d.Use&sbatch.ByTask != 0:
+			if o, err = need.Option(o.Arg()); err == nil {
 				err = o.Check()
 			}
 			if err == nil {
@@ -247,6 +256,9 @@ func (j *job) note() string {
 	}
 	if len(j.ignored) > 0 {
 		parts = append(parts, "ignored: "+strings.Join(j.ignored, ", "))
+	}
+	if j.late > 0 {
+		parts = append(parts, fmt.Sprintf("line %d is not read, as by sbatch: #SBATCH lines come before the first command", j.late))
 	}
 	if len(parts) == 0 {
 		return ""

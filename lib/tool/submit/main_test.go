@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 )
@@ -99,8 +101,12 @@ func TestEntry(t *testing.T) {
 // What is said of a command that this machine may not be able to run, or that is one task only.
 func TestWarnings(t *testing.T) {
 	bin, venv := t.TempDir(), t.TempDir()
-	executable.Write(t, filepath.Join(bin, "retro"), "")
-	executable.Write(t, filepath.Join(venv, "pyproject.toml"), "")
+	for _, name := range []string{"retro", "jobpool", "parallel", "x", "awk"} {
+		executable.Write(t, filepath.Join(bin, name), "")
+	}
+	if err := os.WriteFile(filepath.Join(venv, "pyproject.toml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("PATH", bin)
 	const missing = `warning: program "retry" was not found in PATH on this machine`
 	for args, want := range map[string]string{
@@ -115,23 +121,26 @@ func TestWarnings(t *testing.T) {
 		"-e x -- retry":                     "", // it may set PATH
 		"-- {program}":                      "",
 		"-- bin/retry":                      "",
+		"-- BIN/retry":                      "warning: BIN/retry is not on this machine",
+		"-- " + venv:                        "warning: " + venv + " is a directory",
+		"-- " + venv + "/pyproject.toml":    "warning: " + venv + "/pyproject.toml is not executable",
 		"--repository x":                    "",
-		"-- /bin/jobpool x ::: 1":           "",
-		"-- /bin/parallel ::: 1":            "",
-		"-- /bin/x :::1":                    "",
-		"-- /bin/x --lr={lr}": "warning: the command gets the word --lr={lr} as it is, as there are no values for it; " +
+		"-- BIN/jobpool x ::: 1":            "",
+		"-- BIN/parallel ::: 1":             "",
+		"-- BIN/x :::1":                     "",
+		"-- BIN/x --lr={lr}": "warning: the command gets the word --lr={lr} as it is, as there are no values for it; " +
 			"to give values, put them before the command (::: NAME=VALUE...), or into a table (--each FILE)",
-		"-- /bin/awk {print}": "", "-- /bin/x {} a{b}c {{d}}": "",
-		"-- /bin/x a ::: 1": `warning: one task is submitted: ":::" after the command is passed to it; ` +
+		"-- BIN/awk {print}": "", "-- BIN/x {} a{b}c {{d}}": "",
+		"-- BIN/x a ::: 1": `warning: one task is submitted: ":::" after the command is passed to it; ` +
 			"for one task for each value, put the values before the command: ::: x=1 x=2 -- ./train {x}",
-		"--name 4 -- /bin/x":    "warning: the name of the task is 4, as -n is --name here; for the number of tasks of the job, give --ntasks=4",
-		"--name run4 -- /bin/x": "",
+		"--name 4 -- BIN/x":    "warning: the name of the task is 4, as -n is --name here; for the number of tasks of the job, give --ntasks=4",
+		"--name run4 -- BIN/x": "",
 	} {
-		c := parsed(t, strings.Fields(args)...)
+		c := parsed(t, strings.Fields(strings.ReplaceAll(args, "BIN", bin))...)
 		got := ""
 		for _, err := range []error{misplaced(c.Args().Slice()), notFound(c, wanted(c), c.Args().Slice()), numbered(c)} {
 			if err != nil {
-				got += err.Error() + "; " + fault.HintOf(err)
+				got += strings.TrimSuffix(strings.ReplaceAll(err.Error(), bin, "BIN")+"; "+fault.HintOf(err), "; ")
 			}
 		}
 		if got != want {
@@ -243,6 +252,13 @@ func TestJobScript(t *testing.T) {
 			"/usr/bin/env -- SLURM_ARRAY_TASK_ID={SLURM_ARRAY_TASK_ID} SLURM_ARRAY_TASK_COUNT=1 /bin/sh job.sh a"},
 		{"#SBATCH --export=A", "", "error PATH: --export A: a task does not have the variables of the shell: give --env-file"},
 		{"#SBATCH --input=x", "", "error PATH: a task cannot have the option --input of its #SBATCH lines"},
+		{"#SBATCH --memory=2G", "", `error PATH: sbatch has no option "memory"; did you mean "mem"?`},
+		{"#SBATCH --signal=B:USR1@60", "", `error PATH: option "signal": with B: only the job script gets the signal, and not the command; ` +
+			"ponos-task run saves before the time limit"},
+		{"#SBATCH --mem=2G\r", "", `error PATH has the line breaks of DOS (\r\n)`},
+		{"#SBATCH --mem=2G\ncd /tmp\n#SBATCH -p gpu", "",
+			"[mem=2G] /bin/sh job.sh a; line 4 is not read, as by sbatch: #SBATCH lines come before the first command"},
+		{"true\n#SBATCH -p gpu", "", ""}, // a program
 		{"#SBATCH --array=2-1", "", `error PATH: invalid --array "2-1"`},
 	} {
 		executable.Write(t, path, "#!/bin/sh\n"+tt.lines+"\n")
@@ -268,6 +284,75 @@ func TestJobScript(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s %s:\n%s; want\n%s", tt.lines, tt.args, got, tt.want)
+		}
+	}
+}
+
+// Each option of sbatch in a line of a job script has one fate: it is an option of the job, it is one of this tool, it is ignored and
+// named, or the script is refused and it is named. The manual lists those that are neither of the first nor of the last kind.
+func TestJobScriptFates(t *testing.T) {
+	page, err := os.ReadFile("../../../man/ponos-submit.1.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := func(kind string) []string {
+		_, text, _ := strings.Cut(string(page), "\n"+kind+"\n:   ")
+		text, _, _ = strings.Cut(text, "\n\n")
+		return strings.FieldsFunc(text, func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') })
+	}
+	value := map[sbatch.Form]string{
+		sbatch.Text: "x", sbatch.Count: "1", sbatch.Whole: "1", sbatch.Range: "1", sbatch.Size: "1G", sbatch.Time: "1:00",
+		sbatch.GPUs: "1", sbatch.TaskGPUs: "1", sbatch.GRES: "gpu:1", sbatch.TRES: "cpu:1",
+	}
+	special := map[string]string{"array": "1-2", "export": "A=1", "mail-type": "FAIL", "nice": "1", "chdir": t.TempDir()}
+	script := filepath.Join(t.TempDir(), "job.sh")
+	count := map[string]int{}
+	for _, d := range sbatch.All() {
+		line := "--" + d.Name
+		switch {
+		case special[d.Name] != "":
+			line += "=" + special[d.Name]
+		case d.Form == sbatch.Word:
+			line += "=" + d.Words[0]
+		case d.Form != sbatch.Flag:
+			line += "=" + value[d.Form]
+		}
+		executable.Write(t, script, "#!/bin/sh\n#SBATCH "+line+"\n")
+		c := parsed(t, script)
+		flags := c.NumFlags()
+		j, err := jobScript(c, []string{name, script}, c.Args().Slice())
+		fate := ""
+		switch {
+		case err != nil:
+			if want := script + ": a task cannot have the option --" + d.Name + " of its #SBATCH lines"; err.Error() != want {
+				t.Errorf("%s: %v; want %s", line, err, want)
+			}
+			fate = "Refused"
+		case slices.Contains(j.ignored, "--"+d.Name) && j.note() == script+": ignored: --"+d.Name:
+			fate = "Ignored"
+		case slices.ContainsFunc(c.StringSlice("sbatch"), func(s string) bool { return strings.HasPrefix(s+"=", d.Name+"=") }):
+			fate = "Honoured"
+		case j.array != nil, len(j.logged) > 0, len(j.words) > 2, c.NumFlags() > flags+2: // beside in-place and name
+			fate = "Mapped"
+		case d.Name == "job-name" && c.String("name") == "x":
+			fate = "Mapped"
+		default:
+			t.Errorf("%s is dropped without a word", line)
+		}
+		count[fate]++
+		task := d.Use&sbatch.ByTask != 0
+		for kind, want := range map[string]bool{
+			"Honoured": task, "Ignored": slices.Contains(listed("Ignored"), d.Name),
+			"Mapped": slices.Contains(listed("Mapped"), d.Name) && !task,
+		} {
+			if want != (fate == kind) {
+				t.Errorf("%s is %s, by table and manual it is %s: %v", line, fate, kind, want)
+			}
+		}
+	}
+	for _, fate := range []string{"Honoured", "Mapped", "Ignored", "Refused"} {
+		if count[fate] < 6 {
+			t.Errorf("%s: %d options only", fate, count[fate])
 		}
 	}
 }

@@ -2,8 +2,10 @@ package submit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +46,9 @@ func mistakes(c *cli.Context, words []string, sweep, job bool, stderr io.Writer)
 	if job {
 		script = ""
 	}
-	for _, warning := range []error{unread(c, code.Here(), script), notFound(c, code, words), inactive(c, code, words), numbered(c)} {
+	for _, warning := range []error{
+		unread(c, code.Here(), script), notFound(c, code, words), inactive(c, code, words), numbered(c), untold(c),
+	} {
 		if warning != nil {
 			app.Report(stderr, c.App.Name, warning)
 		}
@@ -158,7 +162,15 @@ func notFound(c *cli.Context, code source.Wanted, words []string) error {
 	if c.IsSet("image") || c.IsSet("env-file") || code.Repository != "" && code.Here() == "" || installs(code) {
 		return nil
 	}
-	if len(words) == 0 || strings.ContainsAny(words[0], "/{") {
+	switch {
+	case len(words) == 0 || strings.Contains(words[0], "{"):
+		return nil
+	case filepath.IsAbs(words[0]):
+		if _, err := command.Path(words[0]); err != nil {
+			return fmt.Errorf("warning: %s %s", task.Clean(words[0]), whyNot(words[0]))
+		}
+		return nil
+	case strings.Contains(words[0], "/"): // of the code
 		return nil
 	}
 	if _, err := command.Path(words[0]); err == nil {
@@ -172,6 +184,46 @@ func notFound(c *cli.Context, code source.Wanted, words []string) error {
 		return fault.Hint(err, fmt.Sprintf("did you mean %s?", task.Clean(near)))
 	}
 	return err
+}
+
+// whyNot is why a file cannot be run as a program.
+func whyNot(path string) string {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "is not on this machine"
+	case err != nil:
+		return "cannot be looked at: " + fault.Text(err)
+	case info.IsDir():
+		return "is a directory"
+	}
+	return "is not executable"
+}
+
+// untold is a warning about a command for the end of the group whose program this machine does not have.
+func untold(c *cli.Context) error {
+	line := c.String("on-end")
+	if line == "none" {
+		return nil
+	}
+	for _, word := range strings.Fields(line) {
+		if name, _, set := strings.Cut(word, "="); set && !strings.ContainsAny(name, "/'\"$`(") {
+			continue // A=1 PROGRAM
+		}
+		if strings.ContainsAny(word, "'\"$`\\();&|<>{}*?[]~!#") {
+			return nil // the shell decides
+		}
+		// A shell also has words that are no programs.
+		look := []string{"-c", `command -v -- "$1"`, "sh", word}
+		_, err := command.System.Run(c.Context, command.Cmd{Name: "/bin/sh", Args: look, Env: os.Environ()})
+		if errors.As(err, new(*command.ExitError)) {
+			return fault.Hint(
+				fmt.Errorf("warning: --on-end: program %q was not found on this machine", task.Clean(word)),
+				"the command runs on the host of the agent; if that has none either, ponos-list says so when the group has ended")
+		}
+		return nil
+	}
+	return nil
 }
 
 // installs reports whether the code gets an environment of its own, with programs that this machine need not have.

@@ -162,7 +162,7 @@ func summaries() []spool.Summary {
 	if err != nil {
 		return nil
 	}
-	all, _ := s.States()
+	all, _ := s.Glance()
 	return all
 }
 
@@ -198,18 +198,22 @@ func taskWords(all []spool.Summary, beginning string) []string {
 // groupWords are the groups of tasks, the newest first.
 func groupWords(all []spool.Summary, beginning string) []string {
 	var groups []string
-	by := map[string][]spool.Summary{}
-	for _, s := range slices.Backward(all) {
+	by := map[string]*tasklist.Count{}
+	for i := len(all) - 1; i >= 0; i-- {
+		s := &all[i]
 		if s.Retried || s.Group == "" || !strings.HasPrefix(s.Group, beginning) {
 			continue
 		}
-		if by[s.Group] == nil {
-			groups = append(groups, s.Group)
+		n := by[s.Group]
+		if n == nil {
+			n = &tasklist.Count{By: map[task.State]int{}}
+			groups, by[s.Group] = append(groups, s.Group), n
 		}
-		by[s.Group] = append(by[s.Group], s)
+		n.Total++
+		n.By[s.State]++
 	}
 	for i, g := range groups {
-		groups[i] = g + "\t" + tasklist.CountOf(by[g]).String()
+		groups[i] = g + "\t" + by[g].String()
 	}
 	return groups
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -21,7 +22,13 @@ import (
 // overDir has a mark for each group with a command that is to run when none of its tasks is left:
 //
 //	GROUP.json         a task of the group has ended: the command is due when no other one is left
-//	GROUP@AGENT.json   that agent runs the command, or was killed while it did
+//	GROUP@AGENT.json   that agent runs the command, was killed while it did, or tries it again: it has failed
+//	GROUP@.json        the command is given up, and nobody runs it: why is kept for those who look at the group
+//
+//	due ──► begun ──► removed
+//	          │ ▲
+//	          ▼ │ a pause
+//	        failed ──10 tries, or there is no such program──► given up ──a later command of the group──► removed
 //
 // A mark is written before the file of the task is in done/, and removed after the command has ended, so the command runs at least
 // once. A task that ends while it runs leaves a new mark.
@@ -36,8 +43,9 @@ type OnEnd struct {
 // mark is the content of a file of overDir.
 type mark struct {
 	OnEnd
-	Tries int       `json:"tries,omitempty"` // that were begun
-	Next  time.Time `json:"next,omitzero"`   // no try before
+	Tries  int       `json:"tries,omitempty"`  // that were begun
+	Next   time.Time `json:"next,omitzero"`    // no try before
+	Failed string    `json:"failed,omitempty"` // how the last try that ended has failed
 }
 
 // Over is a group of which no task is left, and whose command this agent is to run.
@@ -50,8 +58,12 @@ type Over struct {
 	path string
 }
 
-// maxTries is how often a command that fails is tried.
-const maxTries = 10
+// maxTries is how often a command that fails is tried, and patience how often by an agent that ends when nothing is left: the next
+// agent tries it again.
+const (
+	maxTries = 10
+	patience = 3
+)
 
 // leaveMark notes that a task with a command for its group ends.
 func (s *Spool) leaveMark(e Entry) error {
@@ -130,10 +142,14 @@ func (q *Queue) marks() (map[string]string, error) {
 	return marks, nil
 }
 
-// toTell reports whether the command of a group of which no task is left has not run yet, or has failed and is to be tried again.
+// toTell reports whether the command of a group of which no task is left has not run yet, or has failed a few times and is to be tried
+// again.
 func (q *Queue) toTell() (bool, error) {
 	marks, err := q.marks()
-	for group := range marks {
+	for group, path := range marks {
+		if m, err := q.readMark(path); err != nil || m.Tries >= patience && m.Failed != "" {
+			continue // what cannot be read is reported where it is to run
+		}
 		if left, err := q.left(group); !left || err != nil {
 			return err == nil, err
 		}
@@ -169,7 +185,7 @@ func (q *Queue) begin(group, path string) (*Over, error) {
 			o.Tasks[t.State]++
 		}
 	}
-	m.Tries, m.Next = o.Try, time.Time{}
+	m.Tries, m.Next, m.Failed = o.Try, time.Time{}, ""
 	return &o, q.writeMark(own, m)
 }
 
@@ -197,23 +213,63 @@ func (q *Queue) left(group string) (bool, error) {
 	return false, nil
 }
 
-// Ran records how the command of a group has ended. One that failed is tried again, after growing pauses; the error says so.
+// Ran records how the command of a group has ended. One that failed is tried again, after growing pauses, unless the shell has not found
+// or cannot run a program; the error says so.
 func (q *Queue) Ran(o Over, failed error) error {
-	if failed == nil || o.Try >= maxTries {
-		if err := os.Remove(o.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	given := q.path(overDir, o.Group+"@.json")
+	remove := func(paths ...string) error {
+		for _, path := range paths {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fault.Errorf(fault.Unavailable, "spool: %w", err)
+			}
+		}
+		return nil
+	}
+	if failed == nil {
+		return remove(given, o.path)
+	}
+	m := mark{OnEnd: o.OnEnd, Tries: o.Try, Failed: task.Clean(fault.Text(failed))}
+	var exit *command.ExitError
+	if o.Try >= maxTries || errors.As(failed, &exit) && (exit.Code == 126 || exit.Code == 127) {
+		if err := q.writeMark(given, m); err != nil {
 			return fault.Errorf(fault.Unavailable, "spool: %w", err)
 		}
-		if failed == nil {
-			return nil
-		}
-		return fmt.Errorf("on_end of group %s: %w: given up after %d tries", o.Group, failed, o.Try)
+		return errors.Join(fmt.Errorf("on_end of group %s: %s", o.Group, m.failure(true)), remove(o.path))
 	}
 	pause := min(time.Hour, time.Minute<<(o.Try-1))
-	m := mark{OnEnd: o.OnEnd, Tries: o.Try, Next: q.now().Add(pause).UTC()}
+	m.Next = q.now().Add(pause).UTC()
 	if err := q.writeMark(o.path, m); err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	return fmt.Errorf("on_end of group %s: %w: next try in %s", o.Group, failed, pause)
+	return fmt.Errorf("on_end of group %s: %s: next try in %s", o.Group, m.failure(false), pause)
+}
+
+// failure says how the last try has failed.
+func (m mark) failure(given bool) string {
+	if given {
+		return m.Failed + ": given up"
+	}
+	return fmt.Sprintf("%s: try %d of %d failed", m.Failed, m.Tries, maxTries)
+}
+
+// Failures says by groups why their commands have not run. A mark that cannot be read says nothing: the agent reports it.
+func (s *Spool) Failures() (map[string]string, error) {
+	files, err := os.ReadDir(s.path(overDir, ""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	why := map[string]string{}
+	for _, f := range files {
+		base, isMark := strings.CutSuffix(f.Name(), ".json")
+		group, agent, claimed := strings.Cut(base, "@")
+		if !isMark || !claimed || CheckGroup(group) != nil {
+			continue
+		}
+		if m, err := s.readMark(s.path(overDir, f.Name())); err == nil && m.Failed != "" {
+			why[group] = m.failure(agent == "")
+		}
+	}
+	return why, nil
 }
 
 // Environment is what the command is told: the group and its figures, as NAME=VALUE.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -88,7 +89,7 @@ func TestOver(t *testing.T) {
 		"PONOS_GROUP=lr PONOS_TRY=2 PONOS_TASKS=3 PONOS_COMPLETED=1 PONOS_FAILED=1 PONOS_ERROR=0 PONOS_STOPPED=1" {
 		t.Error(got)
 	}
-	if got := ran(t, q, all[0], errors.New("no mail")); got != "on_end of group lr: no mail: next try in 2m0s" {
+	if got := ran(t, q, all[0], errors.New("no mail")); got != "on_end of group lr: no mail: try 2 of 10 failed: next try in 2m0s" {
 		t.Error(got)
 	}
 	want("")
@@ -141,7 +142,71 @@ func TestOverGivenUp(t *testing.T) {
 		last = ran(t, q, all[0], errors.New("exit status 1"))
 		now = now.Add(time.Hour)
 	}
-	if last != "on_end of group g: exit status 1: given up after 10 tries" || tries != maxTries {
+	if last != "on_end of group g: exit status 1: given up" || tries != maxTries {
 		t.Errorf("%d tries, %q", tries, last)
+	}
+}
+
+// A failure is known by the group until the command has run. An agent that ends when nothing is left does not wait for all tries, and one
+// whose program is not there is given up at once.
+func TestOverFailures(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	now := start
+	q.Now = func() time.Time { return now }
+	submit := func(id task.ID) {
+		t.Helper()
+		if err := q.Add(Entry{ID: id, Group: "g", Created: start, OnEnd: OnEnd{"tell", "/"}}); err != nil {
+			t.Fatal(err)
+		}
+		report(t, q, id, task.Completed)
+	}
+	failures := func(want string) {
+		t.Helper()
+		if got, err := q.Failures(); err != nil || got["g"] != want {
+			t.Errorf("failure of g: %q, %v; want %q", got["g"], err, want)
+		}
+	}
+	left := func(want bool) {
+		t.Helper()
+		if got, err := q.Left(); got != want || err != nil {
+			t.Errorf("left: %v, %v; want %v", got, err, want)
+		}
+	}
+	try := func(failed error) string {
+		t.Helper()
+		all, _ := due(t, q)
+		if len(all) != 1 {
+			t.Fatalf("%d are due", len(all))
+		}
+		return ran(t, q, all[0], failed)
+	}
+	submit("aaaaaaaa")
+	failures("")
+	for n := 1; n <= patience; n++ {
+		left(true)
+		try(errors.New("no network"))
+		failures(fmt.Sprintf("no network: try %d of 10 failed", n))
+		now = now.Add(time.Hour)
+	}
+	left(false)
+	failures("no network: try 3 of 10 failed") // the next agent tries it again
+	if said := try(&command.ExitError{Name: "sh", Code: 127, Stderr: "sh: 1: mail: not found"}); said !=
+		"on_end of group g: sh: exit status 127: sh: 1: mail: not found: given up" {
+		t.Error(said)
+	}
+	failures("sh: exit status 127: sh: 1: mail: not found: given up")
+	left(false)
+	if _, text := due(t, q); text != "" {
+		t.Error(text)
+	}
+	submit("bbbbbbbb") // whose end is told, and takes the place of the failure
+	left(true)
+	failures("sh: exit status 127: sh: 1: mail: not found: given up")
+	if said := try(nil); said != "" {
+		t.Error(said)
+	}
+	failures("")
+	if files, err := os.ReadDir(filepath.Join(q.Dir, overDir)); err != nil || len(files) > 0 {
+		t.Errorf("%v, %v", files, err)
 	}
 }

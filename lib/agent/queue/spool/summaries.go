@@ -55,7 +55,8 @@ func summarize(e Entry, where byte) Summary {
 }
 
 // indexFile is a cache of summaries. It is used only for files of new/ and done/, which never change;
-// it may be removed at any time, and is then rebuilt in a few seconds.
+// it may be removed at any time, and is then rebuilt in a few seconds. Its time of modification is that of these directories when it
+// was made, the later one.
 const indexFile = "index"
 
 // indexMagic is the first line of an index in this format.
@@ -72,26 +73,48 @@ func (s *Spool) Summaries() ([]Summary, error) {
 }
 
 // States is Summaries without what tasks wait for.
-func (s *Spool) States() ([]Summary, error) {
+func (s *Spool) States() ([]Summary, error) { return s.states(false) }
+
+// Glance is States for a person who waits: new/ and done/ are not listed while their times of modification are those of the index, which
+// may hide a change of the moment in which it was made.
+func (s *Spool) Glance() ([]Summary, error) { return s.states(true) }
+
+func (s *Spool) states(glance bool) ([]Summary, error) {
+	changed := s.changed()
 	all := s.readIndex()
-	at := make(map[task.ID]int32, len(all)) // places in all
-	for i, r := range all {
-		at[r.ID] = int32(i)
+	listed := []string{newDir, activeDir, doneDir} // a task only moves forward: in this order none is missed
+	if glance && len(all) > 0 && modified(filepath.Join(s.Dir, indexFile)).Equal(changed) {
+		listed = []string{activeDir}
+	}
+	var at map[task.ID]int32 // places in all
+	place := func(id task.ID) (int32, bool) {
+		if at == nil {
+			at = make(map[task.ID]int32, len(all))
+			for i, r := range all {
+				at[r.ID] = int32(i)
+			}
+		}
+		i, ok := at[id]
+		return i, ok
 	}
 	where := make([]byte, len(all)) // they are now; 0: nowhere
 	fresh := map[task.ID]byte{}     // where tasks are that are to be read
 	active := map[task.ID]string{}
-	// A task only moves forward: listing in this order misses none.
-	for _, dir := range []string{newDir, activeDir, doneDir} {
+	if len(listed) == 1 {
+		for i, r := range all {
+			where[i] = r.where
+		}
+	}
+	for _, dir := range listed {
 		if err := s.eachName(dir, func(name string) {
 			if id, bare := strings.CutSuffix(name, ".json"); bare {
-				if i, ok := at[task.ID(id)]; ok {
+				if i, ok := place(task.ID(id)); ok {
 					where[i] = dir[0]
 					return
 				}
 			}
 			id, agent := fileParts(name)
-			if i, ok := at[id]; ok {
+			if i, ok := place(id); ok {
 				where[i] = dir[0]
 			} else if id != "" {
 				fresh[id] = dir[0]
@@ -129,7 +152,7 @@ func (s *Spool) States() ([]Summary, error) {
 	}; !slices.IsSortedFunc(all, older) {
 		slices.SortStableFunc(all, older)
 	}
-	s.refresh(all, fresh)
+	s.refresh(all, fresh, changed)
 	if len(retried) > 0 {
 		again := make(map[task.ID]bool, len(retried))
 		for _, name := range retried {
@@ -140,6 +163,25 @@ func (s *Spool) States() ([]Summary, error) {
 		}
 	}
 	return all, nil
+}
+
+// changed is when new/ or done/ has changed, the later time.
+func (s *Spool) changed() (last time.Time) {
+	for _, dir := range []string{newDir, doneDir} {
+		if at := modified(s.path(dir, "")); at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// modified is when a file was modified, by the clock of its server; zero if that is not known.
+func modified(path string) time.Time {
+	info, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime() //nolint:forbidigo // it is compared with that of other files only
 }
 
 // bareNames lists a directory, in no order.
@@ -216,7 +258,7 @@ const (
 )
 
 // refresh writes the index if that saves the next reader much work. A failure does not matter.
-func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
+func (s *Spool) refresh(all []Summary, read map[task.ID]byte, changed time.Time) {
 	misses := 0
 	for _, where := range read {
 		if where != 'a' {
@@ -259,7 +301,8 @@ func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
 		return
 	}
 	defer f.Cleanup()
-	if _, err := f.Write(b); err == nil {
+	_, err = f.Write(b)
+	if err = errors.Join(err, os.Chtimes(f.Name(), changed, changed)); err == nil {
 		_ = f.CloseAtomicallyReplace()
 	}
 }
@@ -308,7 +351,7 @@ func parseIndex(s, spool string) []Summary {
 	if d.text() != spool {
 		return nil
 	}
-	all := make([]Summary, 0, len(s)/100)
+	all := make([]Summary, 0, len(s)/64) // few are shorter
 	states := map[string]task.State{}
 	for len(d.rest) > 0 && !d.bad {
 		var r Summary

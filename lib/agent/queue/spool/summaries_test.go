@@ -67,6 +67,28 @@ func TestSummaries(t *testing.T) {
 		t.Errorf("%.1000s", got)
 	}
 	same("at first")
+	glance := func(when string) {
+		t.Helper()
+		states, err := q.States()
+		quick, quickErr := q.Glance()
+		if !slices.Equal(states, quick) || errors.Join(err, quickErr) != nil {
+			t.Errorf("%s: a glance differs: %v, %v", when, err, quickErr)
+		}
+	}
+	glance("when nothing has changed")
+	add(t, q, "late", b.IDs[1])
+	glance("after a task was added")
+	info, err := os.Stat(index)
+	if err == nil {
+		err = os.Chtimes(q.path(newDir, ""), time.Time{}, info.ModTime())
+	}
+	all, glanceErr := q.Glance()
+	if err != nil || glanceErr != nil || len(all) != len(entries)+1 { // the directory is not listed
+		t.Errorf("%d tasks, %v, %v", len(all), err, glanceErr)
+	}
+	if err := os.Remove(q.path(newDir, "late.json")); err != nil {
+		t.Fatal(err)
+	}
 	report(t, q, b.IDs[1+refreshFiles], task.Completed)
 	report(t, q, b.IDs[refreshFiles], task.Completed)
 	if err := q.RequestStop(b.IDs[3+refreshFiles]); err != nil {
