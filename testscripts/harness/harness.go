@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type runner struct {
 // Run builds the tools and runs the tests.
 func (r runner) Run() int {
 	flag.Parse()
+	syscall.Umask(0o022) // for what a tool writes for others, whatever the user's is
 	go endsWithGo(os.Getppid())
 	dir, err := os.MkdirTemp("", "ponos-bin")
 	if err == nil {
