@@ -61,7 +61,7 @@ func TestRecipes(t *testing.T) {
 		t.Helper()
 		executable.Write(t, file, text)
 	}
-	for _, tool := range []string{"ponos", "jobpool", "lfind"} {
+	for _, tool := range []string{"ponos", "jobpool", "ponos-worker", "lfind"} {
 		write(tree+"/bin/"+tool, "#!/bin/sh\necho "+tool+" v1.2.3\n")
 	}
 	write(tree+"/share/doc/ponos/examples/README.md", "Examples\n")
