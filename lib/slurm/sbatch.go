@@ -103,7 +103,7 @@ var refusals = []string{
 	"No partition specified or system default partition",
 	"unrecognized option", "invalid option --", "requires an argument", "is ambiguous", "doesn't allow an argument", "mutually exclusive",
 	"Invalid numeric value", "Invalid --", "invalid --", "unrecognized --", "Priority must be", "Inconsistent values",
-	"please use one or the other", "operation not supported",
+	"please use one or the other", "option requires --", "operation not supported",
 	"invalid number of", "Invalid job array", "Batch script contains DOS line breaks",
 	"This does not look like a batch script", "is not a valid", "Invalid time specification", "Invalid time-min specification",
 }
