@@ -107,7 +107,7 @@ func (l *Launcher) passes(ctx context.Context) bool { return l.Entry.Cluster != 
 func (s *Search) passed(answer *Answer) {
 	for _, l := range s.Launchers {
 		if l.err != nil && l != answer.Launcher {
-			answer.Notes = append(answer.Notes, fmt.Sprintf("cluster %s could not be asked: %v", l.Name, l.err))
+			answer.Notes = append(answer.Notes, fmt.Sprintf("cluster %s could not be asked: %s", l.Name, fault.Text(l.err)))
 		}
 	}
 }

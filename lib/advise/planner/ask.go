@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -127,7 +128,7 @@ func (a *Asker) Factors(into *FactorRows, why *string) func(context.Context) err
 		})
 		failure, failed := slurm.FailureOf(err)
 		if failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
-			*why, err, f = err.Error(), nil, FactorRows{}
+			*why, err, f = fault.Text(err), nil, FactorRows{}
 		}
 		*into = f
 		return err

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -63,17 +62,16 @@ func LoadKept(cluster string) (*Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
+	for line := range bytes.Lines(text) {
 		t := Told{RawMedian: -1}
-		if json.Unmarshal(lines.Bytes(), &t) == nil && t.Job != "" {
+		if json.Unmarshal(line, &t) == nil && t.Job != "" {
 			if t.RawMedian < 0 {
 				t.RawMedian = t.Median
 			}
 			f.All = append(f.All, t)
 		}
 	}
-	return f, lines.Err()
+	return f, nil
 }
 
 // Save replaces the file by the last forecasts.

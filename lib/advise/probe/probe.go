@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"bufio"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/place"
 )
 
@@ -77,7 +77,7 @@ func Load(dirs []string, cluster string) (facts map[string]Facts, problems []str
 			err = trusted(dir)
 		}
 		if err != nil {
-			problems = append(problems, fmt.Sprintf("facts of nodes: %v", err))
+			problems = append(problems, "facts of nodes: "+fault.Text(err))
 			continue
 		}
 		for _, e := range entries {
@@ -87,7 +87,7 @@ func Load(dirs []string, cluster string) (facts map[string]Facts, problems []str
 			}
 			f, err := read(filepath.Join(dir, e.Name()))
 			if err != nil {
-				problems = append(problems, fmt.Sprintf("facts of nodes: %v", err))
+				problems = append(problems, "facts of nodes: "+fault.Text(err))
 				continue
 			}
 			if f.Node = node; f.Time.After(facts[node].Time) || facts[node].Node == "" {
@@ -155,9 +155,12 @@ func Parse(r io.Reader) (Facts, error) {
 	var gpus []Device
 	enabled := map[string]bool{} // names of GPUs in MIG mode
 	of := ""
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		word, rest, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return f, err
+	}
+	for line := range strings.Lines(string(text)) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if rest = strings.TrimSpace(rest); rest == "" {
 			continue
 		}
@@ -170,6 +173,9 @@ func Parse(r io.Reader) (Facts, error) {
 			f.Time = at
 		case string(gpu.NVIDIA), string(gpu.AMD), string(gpu.Intel):
 			d, mig := device(gpu.Vendor(word), rest)
+			if d.Name == "" && d.Memory == 0 { // the driver said nothing
+				continue
+			}
 			if mig {
 				enabled[d.Name] = true
 			} else {
@@ -186,9 +192,6 @@ func Parse(r io.Reader) (Facts, error) {
 				f.Disk = max(0, mib) << 20
 			}
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return f, err
 	}
 	if f.Time.IsZero() {
 		return f, errors.New("no line with a date")

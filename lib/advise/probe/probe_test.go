@@ -27,6 +27,7 @@ func TestParse(t *testing.T) {
 			[]Device{{gpu.NVIDIA, "A", "1g.5gb", 0, 0}, {gpu.NVIDIA, "A", "2g.10gb", 0, 0}, {gpu.NVIDIA, "B", "", 24576 << 20, 86}}, nil, 0,
 		},
 		{"slices of an old driver", "nvidia A, 40960\nof A\nslice 1g.5gb\n", []Device{{gpu.NVIDIA, "A", "1g.5gb", 0, 0}}, nil, 0},
+		{"a long line", "amd X, N/A\n" + strings.Repeat("x", 70<<10), []Device{{gpu.AMD, "X", "", 0, 0}}, nil, 0},
 		{"no memory", "amd X, N/A\nintel Y, 1024\nwhat is this\n", []Device{{gpu.AMD, "X", "", 0, 0}, {gpu.Intel, "Y", "", 1 << 30, 0}}, nil, 0},
 	} {
 		f, err := Parse(strings.NewReader(date + c.text))
@@ -34,7 +35,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.name, f, err)
 		}
 	}
-	for _, text := range []string{"", "nvidia A, 1\n", date, "date yesterday\nnvidia A, 1\n"} {
+	for _, text := range []string{"", "nvidia A, 1\n", date, "date yesterday\nnvidia A, 1\n", date + "nvidia , , , \n"} {
 		if f, err := Parse(strings.NewReader(text)); err == nil {
 			t.Errorf("%q: %+v", text, f)
 		}

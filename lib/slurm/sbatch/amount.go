@@ -342,7 +342,7 @@ func (r *reader) devices(options ...string) map[string]map[string]int64 {
 // device reads an item of a list of GPUs, GRES or TRES: "2", "a100" and "a100:2" of a list of GPUs, "gpu", "gpu:2",
 // "gpu:a100" and "gpu:a100:2" of a list of GRES.
 func device(form Form, item string) (name, kind string, count int64, ok bool) {
-	if item == "" || strings.EqualFold(item, "none") {
+	if item == "" || form == GRES && strings.EqualFold(item, "none") { // sbatch takes none of GPUs for a type
 		return "", "", 0, true
 	}
 	item = strings.ReplaceAll(item, "=", ":")

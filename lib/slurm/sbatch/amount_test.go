@@ -13,6 +13,8 @@ func TestAmount(t *testing.T) {
 		"-N2-4 -c2":                  "2 nodes, 2 tasks, 4 CPU",
 		"-N2-4 -n1":                  "1 node, 1 task, 1 CPU",
 		"--nodes=-2":                 "1 node, 1 task, 1 CPU",
+		"--nodes=+2":                 "2 nodes, 2 tasks, 2 CPU",
+		"--gpus=none":                "1 node, 1 task, 1 CPU, map[none:1] GPU",
 		"-N3 -n2":                    "2 nodes, 2 tasks, 2 CPU",
 		"-N2 --ntasks-per-node=3":    "2 nodes, 6 tasks, 6 CPU",
 		"--ntasks-per-node=2 -c2":    "1 node, 2 tasks, 4 CPU",

@@ -56,8 +56,10 @@ func Nearest(name string, use Use) string {
 			names = append(names, table[i].Name)
 		}
 	}
-	if long := Meant(name); slices.Contains(names, long) {
-		return long
+	for _, long := range []string{Meant(name), Attribute(name)} {
+		if slices.Contains(names, long) {
+			return long
+		}
 	}
 	return spelling.Nearest(name, names)
 }
@@ -160,7 +162,7 @@ var forms = map[Form]*regexp.Regexp{
 	Count: form(`\+?0*[1-9][0-9]*`),
 	Whole: form(`[+-]?[0-9]{1,10}`),
 	// A list of counts is taken since 23.02; k and m are for thousands and millions.
-	Range:    form(`-?[0-9]+[0-9km,:*+/-]*`),
+	Range:    form(`[+-]?[0-9]+[0-9km,:*+/-]*`),
 	Size:     form(`[0-9]+([kmgt]b?)?`),
 	Time:     form(`[0-9]+|[0-9]+:[0-9]+(:[0-9]+)?|[0-9]+-[0-9]+(:[0-9]+){0,2}|-1|infinite|unlimited`),
 	GPUs:     form(gpuItem + `(,` + gpuItem + `)*`),

@@ -264,7 +264,7 @@ func (v *queueView) readLog(ctx context.Context) error {
 	s.log = details[0].StdOut
 	text, err := endOf(s.log)
 	if err != nil {
-		s.log, s.gone = "", "no log: "+err.Error()
+		s.log, s.gone = "", "no log: "+fault.Text(err)
 		return nil
 	}
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")

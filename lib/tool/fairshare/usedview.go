@@ -137,7 +137,7 @@ func (v *usedView) advise(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
-				v.unchecked = err.Error()
+				v.unchecked = fault.Text(err)
 				return nil
 			}
 			loaded, v.at = true, plan.Now

@@ -47,7 +47,7 @@ func (w *watcher) run(ctx context.Context, every time.Duration, turn func(ctx co
 		case err != nil && (first || fault.KindOf(err) == fault.Usage):
 			return err
 		case err != nil:
-			w.say(fmt.Sprintf("%s  %v\n", w.now().Format("15:04:05"), app.Sanitize(err.Error())))
+			w.say(fmt.Sprintf("%s  %v\n", w.now().Format("15:04:05"), app.Sanitize(fault.Text(err))))
 		default:
 			w.print(string(text))
 		}

@@ -152,7 +152,7 @@ func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
 // settle learns the outcomes of past forecasts.
 func (v *whenView) settle(ctx context.Context, a *planner.Asker) (err error) {
 	if v.kept, err = planner.LoadKept(v.plan.Config.Get("ClusterName")); err != nil {
-		v.notKept, v.kept = err.Error(), &planner.Kept{}
+		v.notKept, v.kept = fault.Text(err), &planner.Kept{}
 		return nil
 	}
 	seen := map[string]int64{}
@@ -175,7 +175,7 @@ func (v *whenView) save() {
 		return
 	}
 	if err := v.kept.Save(); err != nil {
-		v.notKept = err.Error()
+		v.notKept = fault.Text(err)
 	}
 }
 

@@ -378,7 +378,7 @@ func (v *whereView) ask(ctx context.Context, a *planner.Asker, r *answer) error 
 		if slurm.Unreachable(slurm.Refusal("sbatch", exit)) {
 			return fault.Errorf(fault.Unavailable, "sbatch: %s", slurm.TestRefusal(said.String()))
 		}
-		r.refusal = or(slurm.TestRefusal(said.String()), err.Error())
+		r.refusal = or(slurm.TestRefusal(said.String()), fault.Text(err))
 		if isUsage(said.String()) {
 			return fault.Errorf(fault.Usage, "sbatch: %s", r.refusal)
 		}

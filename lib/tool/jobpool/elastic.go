@@ -80,14 +80,14 @@ func (e *elastic) observe(s *scheduler.Status) {
 // retries is called when the journal has that failed tasks run again.
 func (e *elastic) retries() {
 	if err := pilot.TakeRetry(e.run); err != nil {
-		e.runner.console.message("failed tasks may run again more than once: %v", err)
+		e.runner.console.message("failed tasks may run again more than once: %w", err)
 	}
 }
 
 // closeRun is called when nothing more is to be started.
 func (e *elastic) closeRun(c core.Closing) {
 	if err := pilot.SetClosed(e.run, c); err != nil {
-		e.runner.console.message("if another scheduler takes over, it may start tasks again: %v", err)
+		e.runner.console.message("if another scheduler takes over, it may start tasks again: %w", err)
 	}
 }
 
@@ -281,7 +281,7 @@ func (e *elastic) lingered(ctx context.Context) {
 				continue // a task may have started meanwhile
 			}
 			if err := pilot.Dismiss(e.run, job); err != nil {
-				e.runner.console.message("job %s, which is idle, cannot be ended: %v", job, err)
+				e.runner.console.message("job %s, which is idle, cannot be ended: %w", job, err)
 			}
 		}
 	}
@@ -361,7 +361,7 @@ func (e *elastic) submit(ctx context.Context, more func(pilot.Listing) int) (int
 		e.refused = ""
 	} else if words := err.Error(); words != e.refused && ctx.Err() == nil {
 		e.refused = words
-		e.runner.console.message("no more jobs are submitted for now: %v", err)
+		e.runner.console.message("no more jobs are submitted for now: %w", err)
 	}
 	return len(ids), err
 }
@@ -434,7 +434,7 @@ func (e *elastic) end(s *core.Summary) {
 		}
 	}
 	if err != nil && e.requeues {
-		e.runner.console.message("when this job has ended, repeat the command of the run with --resume: %v", err)
+		e.runner.console.message("when this job has ended, repeat the command of the run with --resume: %w", err)
 	}
 	if over {
 		e.setOver(ctx, s.Exit)
@@ -456,14 +456,14 @@ func (e *elastic) setOver(ctx context.Context, exit int) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := pilot.SetOver(e.run, exit); err != nil {
-		e.runner.console.message("%v", err)
+		e.runner.console.message("%w", err)
 	}
 	e.cancelPending(ctx)
 }
 
 func (e *elastic) cancelPending(ctx context.Context) {
 	if err := e.jobs.Cancel(ctx, false); err != nil {
-		e.runner.console.message("jobs that are pending cannot be cancelled: %v", err)
+		e.runner.console.message("jobs that are pending cannot be cancelled: %w", err)
 	}
 }
 
@@ -484,7 +484,7 @@ const takeover = 15 * time.Second
 func (e *elastic) lasting(jobs []pilot.Job, early bool) (life time.Duration, found bool) {
 	nodes, err := pilot.Nodes(e.run)
 	if err != nil {
-		e.runner.console.message("%v", err)
+		e.runner.console.message("%w", err)
 	}
 	ends := map[string]time.Time{}
 	for _, n := range nodes {

@@ -719,3 +719,12 @@ func TestPilotWithAClockThatIsAhead(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What Go's library says does not reach a person.
+func TestMessage(t *testing.T) {
+	var said strings.Builder
+	(&console{w: &said}).message("job %s cannot be ended: %w", "7", context.DeadlineExceeded)
+	if said.String() != "jobpool: job 7 cannot be ended: no answer in time\n" {
+		t.Error(said.String())
+	}
+}

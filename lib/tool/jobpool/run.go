@@ -171,7 +171,7 @@ func (t *console) message(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.clear()
-	fmt.Fprintf(t.w, "jobpool: %s\n", app.Sanitize(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(t.w, "jobpool: %s\n", app.Sanitize(fault.Text(fmt.Errorf(format, args...))))
 }
 
 func (t *console) clear() {
@@ -245,7 +245,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		if r.policy.Serve || r.policy.Hold {
 			return fault.Hint(fmt.Errorf("control socket: %w", err), "choose a run directory on a local file system with --run")
 		}
-		r.console.message("control socket: %v: jobpool ctl will not work", err)
+		r.console.message("control socket: %w: jobpool ctl will not work", err)
 		server = &control.Server{}
 	} else {
 		defer func() {

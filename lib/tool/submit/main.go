@@ -366,6 +366,9 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 // configured sets the flags that the command line does not have and the configuration has, and refuses what its mode
 // cannot run.
 func configured(c *cli.Context, sweep bool) error {
+	if c.IsSet("spool") && c.IsSet("config") {
+		return fault.Errorf(fault.Usage, "--spool cannot be combined with --config: it reads no configuration")
+	}
 	if c.IsSet("spool") {
 		return nil
 	}

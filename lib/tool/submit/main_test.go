@@ -182,6 +182,8 @@ func TestLikeSbatch(t *testing.T) {
 		"--gres gpu:1 --sbatch nodes=1":                      "[nodes=1 gres=gpu:1]",
 		"--mem 8Q":                                           `ponos-submit: --mem: invalid value "8Q": expected megabytes, or a whole number and K, M, G or T`,
 		"--mem 8G --sbatch mem=4G":                           `ponos-submit: --sbatch: option "mem" is given twice`,
+		"--sbatch time_limit=10":                             `ponos-submit: --sbatch: sbatch has no option "time-limit"; did you mean "time"?`,
+		"--sbatch nodes=+2":                                  "[nodes=+2]",
 		"--sbatch memory=8G":                                 `ponos-submit: --sbatch: sbatch has no option "memory"; did you mean "mem"?`,
 	} {
 		var out, errs strings.Builder
@@ -198,6 +200,7 @@ func TestLikeSbatch(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
+		"--name x -c 4":       "--spool cannot be combined with --config: it reads no configuration|-c is --config here: as in sbatch, give --cpus-per-task=VALUE",
 		"-N 2":                "unknown option -N|for the option of sbatch, give --sbatch nodes=VALUE",
 		"-N2":                 "unknown option -N2|for the option of sbatch, give --sbatch nodes=VALUE",
 		"-H":                  `unknown option -H|see "ponos-submit --help"`,

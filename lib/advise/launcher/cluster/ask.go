@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -84,7 +85,7 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 		{"licenses are", licensesErr}, {"reservations are", reservationsErr},
 	} {
 		if f.err != nil {
-			notes = append(notes, fmt.Sprintf("%s not known: %v", f.what, f.err))
+			notes = append(notes, fmt.Sprintf("%s not known: %s", f.what, fault.Text(f.err)))
 		}
 	}
 	s.Note = strings.Join(notes, "; ")

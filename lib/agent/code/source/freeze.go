@@ -124,7 +124,10 @@ func patternsOf(file string) (patterns []string, err error) {
 		}
 		patterns = append(patterns, text)
 	}
-	return patterns, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return patterns, nil
 }
 
 // ignoredByGit are the paths in a directory that git ignores. Without git, or in no work tree, there are none.
