@@ -97,7 +97,12 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	why, now := map[task.ID]string{}, a.now()
 	for _, job := range jobs {
 		if job.Unknown || !job.State.Final() {
-			why[job.Task] = wait{job: job}.why(now)
+			w := wait{job: job}
+			if i, ok := m.index[job.Task]; ok && a.Runner.Can().Remote == nil {
+				k := m.tracked[i]
+				w.idle = k.idle && k.Job == job.ID && k.Restarts == job.Restarts
+			}
+			why[job.Task] = w.why(now)
 		}
 	}
 	var unlocked []failure

@@ -15,6 +15,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -43,6 +44,7 @@ type Tracked struct {
 	Rules       string       `json:"rules,omitempty"`      // retry rules
 
 	output int64 // size of the job's output now
+	idle   bool  // its job ran in the last turn, and has not begun the command
 	cached bool  // it was read from the cache
 }
 
@@ -182,8 +184,8 @@ func (s *Store) saveTracked(c cache, tracked []*Tracked, changes []Tracked) erro
 // systems.
 const statters = 16
 
-// measureOutputs records how large the output of each running task is, with one stat each: a turn
-// without changes needs nothing else of a task's files.
+// measureOutputs records how large the output of each running task is, and whether its command has begun, with one stat each:
+// a turn without changes needs nothing else of a task's files.
 func (s *Store) measureOutputs(tracked []Tracked) error {
 	tasks, err := os.Open(filepath.Join(s.Dir, "tasks"))
 	if err != nil {
@@ -208,6 +210,8 @@ func (s *Store) measureOutputs(tracked []Tracked) error {
 				case errors.Is(err, fs.ErrNotExist):
 					k.output = 0
 				}
+				err = unix.Fstatat(dir, string(k.ID)+"/"+record.Journal(k.Job, k.Restarts), &info, 0)
+				k.idle = !k.Lost && (err == nil && info.Size == 0 || errors.Is(err, fs.ErrNotExist))
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 // wait is what a turn knows of a task that does not run its command.
 type wait struct {
 	job    runner.Job // its job; without an ID there is none
+	idle   bool       // the job ran in the last turn, and has not begun the command
 	record Record     // without an ID there is none
 	busy   bool       // a process works on it
 	held   breaker    // of its kind; the zero value: its kind is not held
@@ -24,6 +25,7 @@ type wait struct {
 //
 //	its job is not known                       what the runner misses
 //	its job is pending, or does not run        the reason of the runner
+//	its job runs, and its command does not     that, and where the job says what it waits for
 //	no job: a process works on it              that its code and its job are being made
 //	no job: no task can be started             why: the agent's disk is full, or it has no program for jobs
 //	no job: its code cannot be prepared        why, and when that is tried next
@@ -43,6 +45,8 @@ func (w wait) why(now time.Time) string {
 			return "job " + w.job.ID + ": its state is not known"
 		case w.job.State == task.Pending && w.job.Reason == "":
 			return "job " + w.job.ID + " waits"
+		case w.idle && w.job.State == task.Running && w.job.Reason == "":
+			return "job " + w.job.ID + " has not begun the command: see its log"
 		}
 		return w.job.Reason
 	}

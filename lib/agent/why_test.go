@@ -23,6 +23,9 @@ func TestWhyATaskWaits(t *testing.T) {
 		want string
 	}{
 		"runs":            {wait{job: runner.Job{ID: "7", State: task.Running}}, ""},
+		"has not begun":   {wait{idle: true, job: runner.Job{ID: "7", State: task.Running}}, "job 7 has not begun the command: see its log"},
+		"is to begin":     {wait{idle: true, job: runner.Job{ID: "7", State: task.Pending, Reason: "Priority"}}, "Priority"},
+		"is held":         {wait{idle: true, job: runner.Job{ID: "7", State: task.Running, Reason: "suspended by Slurm"}}, "suspended by Slurm"},
 		"is suspended":    {wait{job: runner.Job{ID: "7", State: task.Running, Reason: "suspended by Slurm"}}, "suspended by Slurm"},
 		"is in the queue": {wait{job: runner.Job{ID: "7", State: task.Pending, Reason: "held by its owner (JobHeldUser)"}}, "held by its owner (JobHeldUser)"},
 		"has no reason":   {wait{job: runner.Job{ID: "7", State: task.Pending}}, "job 7 waits"},

@@ -6,7 +6,22 @@ shopt -s execfail
 ponos_become() {
 	local program=$1
 	shift
-	if ! ponos_words=$(exec -a ponos-worker "$program" --version 2>&1); then return 1; fi
+	ponos_words=$(exec -a ponos-worker "$program" --version 2>&1)
+	case $?:$ponos_words in
+	0:*"ponos-worker "*) ;;
+	0:*) # another program, or an empty file
+		ponos_words="it does not say that it is ponos-worker"
+		return 1
+		;;
+	*:) # it was killed
+		ponos_words="it says nothing"
+		return 1
+		;;
+	*)
+		ponos_words=${ponos_words%%$'\n'*}
+		return 1
+		;;
+	esac
 	# No signal may end what has not yet begun to listen.
 	trap '' QUIT USR1 USR2 ALRM
 	exec -a ponos-worker "$program" "$@"
@@ -31,22 +46,21 @@ while :; do
 		ponos_missing=$ponos_program
 	elif [ -x "$ponos_program" ]; then
 		ponos_become "$ponos_program" "$@"
-		ponos_missing="a start of $ponos_program, which failed: ${ponos_words%%$'\n'*}"
+		ponos_missing="a start of $ponos_program, which failed: $ponos_words"
 	else
-		# Programs may not be run there: it is run from a copy, which is gone at once.
-		ponos_missing="a place from which this node runs programs: not ${ponos_program%/*/*/*}"
+		# Programs may not be run there: it is run from a copy without a name, of which nothing is left.
+		ponos_missing="a place with room from which this node runs programs: not ${ponos_program%/*/*/*}"
 		for ponos_place in "${TMPDIR:-/tmp}" /tmp /dev/shm; do
 			ponos_copy=$(mktemp "$ponos_place/ponos-worker.XXXXXX" 2>/dev/null) || continue
-			if cp -- "$ponos_program" "$ponos_copy" && chmod 700 "$ponos_copy" && [ -x "$ponos_copy" ]; then
-				exec 3<"$ponos_copy"
-				rm -f -- "$ponos_copy"
+			exec 3<"$ponos_copy" 4>"$ponos_copy"
+			rm -f -- "$ponos_copy"
+			if cat -- "$ponos_program" >&4 2>/dev/null && chmod 700 /proc/self/fd/4 && exec 4>&- && [ -x /proc/self/fd/3 ]; then
 				ponos_become /proc/self/fd/3 "$@"
-				ponos_missing="a start of a copy of $ponos_program, which failed: ${ponos_words%%$'\n'*}"
-				exec 3<&-
+				ponos_missing="a start of a copy of $ponos_program, which failed: $ponos_words"
 				break
 			fi
-			rm -f -- "$ponos_copy"
 		done
+		exec 3<&- 4>&-
 	fi
 	if [ "$ponos_waited" = 600 ]; then break; fi
 	[ "$ponos_waited" != 0 ] || echo "job ${SLURM_JOB_ID:-}: waiting for $ponos_missing" >&2

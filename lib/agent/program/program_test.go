@@ -51,7 +51,7 @@ func newJob(t *testing.T) *job {
 func (j *job) program(machine, text string) {
 	j.t.Helper()
 	path := filepath.Join(j.bin, machine, file)
-	executable.Write(j.t, path+".new", "#!/bin/bash\nif [ \"$1\" = --version ]; then echo 1.2; exit; fi\n"+text)
+	executable.Write(j.t, path+".new", "#!/bin/bash\nif [ \"$1\" = --version ]; then echo ponos-worker 1.2; exit; fi\n"+text)
 	if err := os.Rename(path+".new", path); err != nil {
 		j.t.Fatal(err)
 	}
@@ -151,7 +151,14 @@ func TestDoesNotBegin(t *testing.T) {
 		"fails": {func(j *job) {
 			executable.Write(t, filepath.Join(j.bin, here, file), "#!/bin/sh\necho no memory >&2\necho more\nexit 2\n")
 		}, "a start of BIN/" + here + "/ponos-worker, which failed: no memory"},
-		"damaged":             {func(j *job) { executable.Write(t, filepath.Join(j.bin, here, file), "\x7fELF\x02") }, "a start of BIN/" + here + "/ponos-worker, which failed: "},
+		"damaged": {func(j *job) { executable.Write(t, filepath.Join(j.bin, here, file), "\x7fELF\x02") }, "a start of BIN/" + here + "/ponos-worker, which failed: "},
+		"empty":   {func(j *job) { executable.Write(t, filepath.Join(j.bin, here, file), "") }, "a start of BIN/" + here + "/ponos-worker, which failed: "},
+		"says nothing": {func(j *job) {
+			executable.Write(t, filepath.Join(j.bin, here, file), "#!/bin/sh\nexit 2\n")
+		}, "a start of BIN/" + here + "/ponos-worker, which failed: it says nothing\n"},
+		"another program": {func(j *job) {
+			executable.Write(t, filepath.Join(j.bin, here, file), "#!/bin/sh\necho vim 9\n")
+		}, "a start of BIN/" + here + "/ponos-worker, which failed: it does not say that it is ponos-worker\n"},
 		"of no known machine": {func(j *job) { executable.Write(t, filepath.Join(j.bin, here, file), "#!/nowhere/sh\n") }, "a start of BIN/" + here + "/ponos-worker, which failed: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +168,7 @@ func TestDoesNotBegin(t *testing.T) {
 			j.env = append(j.env, quick)
 			code, out := j.run("")
 			want := "waited 10 minutes for " + strings.ReplaceAll(tt.out, "BIN", j.bin)
-			if code != 143 || strings.Count(out, "waiting for ") != 1 || !strings.Contains(out, want) {
+			if code != 143 || strings.Count(out, "waiting for ") != 1 || strings.Count(out, "\n") != 2 || !strings.Contains(out, want) {
 				t.Errorf("exit %d, %q; want %q", code, out, want)
 			}
 
@@ -188,6 +195,51 @@ func TestRunsACopy(t *testing.T) {
 	code, out := j.run("")
 	if left, err := os.ReadDir(local); code != 0 || out != "ran one two words\n" || len(left) != 0 || err != nil {
 		t.Errorf("exit %d, %q, left %v, %v", code, out, left, err)
+	}
+}
+
+// Nothing of a copy is left behind by a job that is killed while it makes one.
+func TestCopiesNamelessly(t *testing.T) {
+	t.Parallel()
+	j := newJob(t)
+	path := filepath.Join(j.bin, machine(t), file)
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), syscall.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	local := t.TempDir()
+	j.env = append(j.env, "TMPDIR="+local)
+	c, out := j.start("")
+	var source *os.File
+	err := error(syscall.ENXIO) // as long as nobody reads it
+	for deadline := time.Now().Add(5 * time.Minute); errors.Is(err, syscall.ENXIO) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		source, err = os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(local)
+	if len(left) != 0 || err != nil {
+		t.Errorf("while it copies: %v, %v", left, err)
+	}
+	_, err = source.WriteString("#!/bin/bash\necho ponos-worker ran\n")
+	if err := errors.Join(err, source.Close(), c.Wait()); err != nil || out.text() != "ponos-worker ran\n" {
+		t.Errorf("%v, %q", err, out.text())
+	}
+}
+
+// Where there is no room for a copy, another place is taken, and nothing is said of it.
+func TestNoRoomForACopy(t *testing.T) {
+	t.Parallel()
+	j := newJob(t)
+	j.program(machine(t), "echo ran\nexit\n"+strings.Repeat("#\n", 1<<19))
+	if err := os.Chmod(filepath.Join(j.bin, machine(t), file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	local := t.TempDir()
+	needs.Mount(t, local, "tmpfs", 0, "size=64k")
+	j.env = append(j.env, "TMPDIR="+local)
+	if code, out := j.run(""); code != 0 || out != "ran\n" {
+		t.Errorf("exit %d, %q", code, out)
 	}
 }
 

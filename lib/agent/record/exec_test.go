@@ -414,7 +414,7 @@ func TestMaxLog(t *testing.T) {
 		"less":              {"8", "echo seven77; exit 3", "seven77\n"},
 		"more":              {"8", "echo 1234; echo 5678 >&2; echo 9; exit 3", "1234\n567\n" + left + "job 5: 4 bytes of the output are left out\n"},
 		"much":              {"8", "head -c 1000008 /dev/zero | tr '\\0' '\\n'; exit 3", "\n\n\n\n\n\n\n\n" + left + "job 5: 1000000 bytes of the output are left out\n"},
-		"in the background": {"8", "sleep 100 & echo a; exit 3", "a\n"},
+		"in the background": {"8", "sleep 100 & echo a; exit 3", "a\njob 5: the output of what the command has left in the background is lost\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

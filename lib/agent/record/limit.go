@@ -82,7 +82,11 @@ func newOutput(limit int64, job string, log io.Writer) (o *output, err error) {
 		return nil, err
 	}
 	o.ends, o.files = []*os.File{r, w}, []uintptr{0, w.Fd(), w.Fd()}
-	o.copying.Go(func() { _, _ = io.Copy(o.limited, r) })
+	o.copying.Go(func() {
+		if _, err := io.Copy(o.limited, r); err != nil { // others may still write
+			o.limited.say("the output of what the command has left in the background is lost")
+		}
+	})
 	return o, nil
 }
 
