@@ -189,6 +189,9 @@ func TestCommands(t *testing.T) {
 	if code, _, stderr := runTool(with, "explian"); code != 2 || !strings.Contains(stderr, `did you mean "explain"?`) {
 		t.Errorf("%d %s", code, stderr)
 	}
+	if code, _, stderr := runTool(with, "--explain", "x"); code != 2 || !strings.Contains(stderr, `did you mean "sq explain"?`) {
+		t.Errorf("%d %s", code, stderr)
+	}
 	if code, _, stderr := runTool(with, "explain", "--jsn"); code != 2 || strings.Count(stderr, "\n") != 2 {
 		t.Errorf("%d %s", code, stderr)
 	}

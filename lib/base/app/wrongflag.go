@@ -28,9 +28,7 @@ func wrongFlag(err error, name string, flags []cli.Flag, explain func(option str
 		if option := withWord(flags, strings.TrimLeft(flag, "-")); option != "" {
 			hint = fmt.Sprintf("did you mean %s?", option)
 		}
-		if explain != nil {
-			hint = cmp.Or(explain(dashed(flag)), hint)
-		}
+		hint = cmp.Or(explain(dashed(flag)), hint)
 		text = "unknown option " + dashed(flag)
 	} else if flag, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		text = "option " + dashed(flag) + " needs a value"
