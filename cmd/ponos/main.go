@@ -79,7 +79,7 @@ func main() {
 
 // meant are the tools that do what a word says.
 var meant = map[string]string{
-	"status": "ponos-list", "ls": "ponos-list", "ps": "ponos-list", "logs": "ponos-log", "kill": "ponos-cancel",
+	"status": "ponos-list", "ls": "ponos-list", "ps": "ponos-list", "logs": "ponos-log", "kill": "ponos-cancel", "rm": "ponos-cancel",
 	"init": "ponos-setup --init", "queue": "fairshare jobs", "find": "lfind", "pool": "jobpool",
 }
 

@@ -183,13 +183,13 @@ func Check(path, state, host string) error {
 	return fault.Hint(
 		fault.Errorf(fault.Busy, "another agent is running: process %d on host %s, which took a turn at %s",
 			other.PID, other.Host, other.Seen.Local().Format(time.TimeOnly)),
-		fmt.Sprintf("end it; if that host is down, remove %q", self))
+		fmt.Sprintf("to end it, run kill %d on %s; if that host is down, rm %s", other.PID, other.Host, shell.Quote(self)))
 }
 
 func busy(path string, pid int) error {
 	return fault.Hint(
 		fault.Errorf(fault.Busy, "another agent is running: process %d, which holds %q", pid, path),
-		fmt.Sprintf("to end it, run kill %d; two agents need two configurations, each with its own pid_file and data_dir", pid))
+		fmt.Sprintf("one agent runs all tasks; to end it, run kill %d", pid))
 }
 
 // Alive records that this agent is running and takes a turn every so often.

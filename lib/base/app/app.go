@@ -147,7 +147,7 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		if c.Command != nil && c.Command.Name != t.Name {
 			flags, name = c.Command.Flags, c.Command.HelpName
 		}
-		return wrongFlag(err, name, flags, t.Unknown)
+		return wrongFlag(err, name, flags, t.instead)
 	}
 	var prepare func(path []string, commands []*cli.Command)
 	prepare = func(path []string, commands []*cli.Command) {
@@ -191,6 +191,19 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			return begin(c, help)
 		},
 	}
+}
+
+// instead says what was meant by an unknown option: a command, such as explain for --explain, or what only the tool knows.
+func (t Tool) instead(option string) string {
+	for _, c := range t.Commands {
+		if "--"+c.Name == option && !c.Hidden {
+			return fmt.Sprintf("did you mean %q?", t.Name+" "+c.Name)
+		}
+	}
+	if t.Unknown == nil {
+		return ""
+	}
+	return t.Unknown(option)
 }
 
 // begin is what comes before an action: help, and the checks of the flags that were given. From here on only the values of

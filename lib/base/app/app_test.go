@@ -127,6 +127,8 @@ func TestOneOf(t *testing.T) {
 		"--kind small":       "",
 		"--where here,there": "",
 		"--kind smal":        "sq: --kind: invalid value \"smal\": expected one of big, small\nsq: hint: did you mean \"small\"?\n",
+		"--small":            "sq: unknown option --small\nsq: hint: did you mean --kind small?\n",
+		"--there":            "sq: unknown option --there\nsq: hint: did you mean --where there?\n",
 		"--where here,x":     "sq: --where: invalid value \"x\": expected one of here, there\n",
 		"--kind=":            "sq: --kind: invalid value \"\": expected one of big, small\n",
 	} {
@@ -187,6 +189,9 @@ func TestCommands(t *testing.T) {
 	if code, _, stderr := runTool(with, "explian"); code != 2 || !strings.Contains(stderr, `did you mean "explain"?`) {
 		t.Errorf("%d %s", code, stderr)
 	}
+	if code, _, stderr := runTool(with, "--explain", "x"); code != 2 || !strings.Contains(stderr, `did you mean "sq explain"?`) {
+		t.Errorf("%d %s", code, stderr)
+	}
 	if code, _, stderr := runTool(with, "explain", "--jsn"); code != 2 || strings.Count(stderr, "\n") != 2 {
 		t.Errorf("%d %s", code, stderr)
 	}
@@ -232,7 +237,7 @@ func TestTableFitsATerminal(t *testing.T) {
 		if !strings.Contains(text, "01a1faf1-7e44-7767-b4cb-443504a8c347") {
 			t.Errorf("%d columns: the id is cut:\n%s", room, text)
 		}
-		if left := strings.Contains(text, "narrow terminal: has"); left != (room < 120) || left == strings.Contains(text, "a100") {
+		if left := strings.Contains(text, "also shows: has"); left != (room < 120) || left == strings.Contains(text, "a100") {
 			t.Errorf("%d columns: left out: %v\n%s", room, left, text)
 		}
 		for word := range strings.FieldsSeq(why) {
@@ -260,7 +265,7 @@ func TestTableLeavesOutItsLastNumber(t *testing.T) {
 	if err := table.PrintWithin(&out, 28); err != nil {
 		t.Fatal(err)
 	}
-	if want := "GROUP        TASKS  FAILED\na-long-name     12       3\ncolumns hidden on this\nnarrow terminal: stopped; \"|\nless -S\" shows all\n"; out.String() != want {
+	if want := "GROUP        TASKS  FAILED\na-long-name     12       3\n\"| less -S\" also shows:\nstopped\n"; out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 }

@@ -82,7 +82,7 @@ func (t *Table) PrintWithin(w io.Writer, room int) error {
 	}
 	if len(hidden) > 0 {
 		names := strings.ToLower(strings.Join(hidden, ", "))
-		note := fmt.Sprintf(`columns hidden on this narrow terminal: %s; "| less -S" shows all`, names)
+		note := fmt.Sprintf(`"| less -S" also shows: %s`, names)
 		lines := []string{Cut(note, room)}
 		if !l.cut {
 			lines = breakWords(note, room)

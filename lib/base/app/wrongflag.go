@@ -25,9 +25,10 @@ func wrongFlag(err error, name string, flags []cli.Flag, explain func(option str
 		if near := Nearest(strings.TrimLeft(flag, "-"), names); near != "" && len(near) > 1 {
 			hint = fmt.Sprintf("did you mean --%s?", near)
 		}
-		if explain != nil {
-			hint = cmp.Or(explain(dashed(flag)), hint)
+		if option := withWord(flags, strings.TrimLeft(flag, "-")); option != "" {
+			hint = fmt.Sprintf("did you mean %s?", option)
 		}
+		hint = cmp.Or(explain(dashed(flag)), hint)
 		text = "unknown option " + dashed(flag)
 	} else if flag, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		text = "option " + dashed(flag) + " needs a value"
@@ -35,6 +36,18 @@ func wrongFlag(err error, name string, flags []cli.Flag, explain func(option str
 		text = fmt.Sprintf("option %s: %s", dashed(m[2]), complaint(flags, m[2], m[1], m[3]))
 	}
 	return fault.Hint(fault.Errorf(fault.Usage, "%s", text), hint)
+}
+
+// withWord returns the option that takes a word which was typed as an option itself, such as --state failed for --failed; "": none does.
+func withWord(flags []cli.Flag, word string) string {
+	for _, f := range flags {
+		if c, ok := f.(interface{ choices() ([]string, bool) }); ok {
+			if words, _ := c.choices(); len(word) > 1 && slices.Contains(words, word) {
+				return fmt.Sprintf("--%s %s", f.Names()[0], word)
+			}
+		}
+	}
+	return ""
 }
 
 // complaint describes the problem with the quoted value of a flag.

@@ -4,9 +4,9 @@ package spelling
 import "strings"
 
 // Nearest returns the candidate that word most likely means, or "" if none is
-// near: at most a third of its letters are wrong, left out, added or swapped.
+// near: at most a third of its letters, and never all of them, are wrong, left out, added or swapped.
 func Nearest(word string, candidates []string) string {
-	best, bound := "", max(1, len(word)/3)+1
+	best, bound := "", min(max(1, len(word)/3)+1, len(word))
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < bound {
 			best, bound = c, d

@@ -108,7 +108,7 @@ func (v *limitsView) text(p *page) error {
 	}
 	switch {
 	case !v.IsAccount && len(v.Own) == 0:
-		p.line("", "%s has no association on this cluster: jobs need an account", v.Name)
+		p.line("", "user %s has no account on this cluster: if Slurm enforces associations, it refuses jobs of the user", v.Name)
 		return nil
 	case len(v.Rows) == 0:
 		p.line("", "No limit of an association or a QoS applies to %s.", subject)

@@ -127,7 +127,8 @@ func (v *sharesView) text(p *page) error {
 		}
 	}
 	if users == 0 && len(v.users) > 0 {
-		p.line("", "%s has no association on this cluster: jobs need an account", strings.Join(v.users, ", "))
+		p.line("", "user %s has no account on this cluster: if Slurm enforces associations, it refuses jobs of the user",
+			strings.Join(v.users, ", "))
 		return nil
 	}
 	bar := locale.Symbols("USED│SHARE")

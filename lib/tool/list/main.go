@@ -161,6 +161,9 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 			app.Report(stderr, name, fmt.Errorf("warning: the command for the end of group %s did not run: %s", group, failures[group]))
 		}
 	}
+	if len(found) == 0 && len(errs) > 0 {
+		return errors.Join(errs...) // a file of an earlier --table stays as it is
+	}
 	out, summary := bufio.NewWriterSize(stdout, 64<<10), ""
 	switch c := l.c; {
 	case c.Bool("ids"):

@@ -156,6 +156,9 @@ func environmentOf(c *cli.Context) (string, error) {
 	return dir, nil
 }
 
+// ofShell are commands that shells have, and no directory of PATH.
+var ofShell = []string{"cd", "source", ".", "export", "set", "unset", "ulimit", "umask", "alias", "eval", "exec", "module", "ml"}
+
 // notFound is a warning about a program that this machine does not have, where the task brings none
 // along: a word that was mistyped, or meant as a command of this tool.
 func notFound(c *cli.Context, code source.Wanted, words []string) error {
@@ -179,6 +182,12 @@ func notFound(c *cli.Context, code source.Wanted, words []string) error {
 	err := fmt.Errorf("warning: program %q was not found in PATH on this machine", task.Clean(words[0]))
 	if near := tools[words[0]]; near != "" && len(words) == 1 {
 		return fault.Hint(err, "to do that, use "+near)
+	}
+	if name, _, ok := strings.Cut(words[0], "="); ok && task.IsVariable(name) {
+		return fault.Hint(err, fmt.Sprintf("to set a variable, give -- env %s=VALUE COMMAND, or --env-file", name))
+	}
+	if slices.Contains(ofShell, words[0]) {
+		return fault.Hint(err, fmt.Sprintf("%s is a command of the shell: -- bash -lc '%[1]s ... && COMMAND'", words[0]))
 	}
 	if near := spelling.Nearest(words[0], programs()); near != "" {
 		return fault.Hint(err, fmt.Sprintf("did you mean %s?", task.Clean(near)))

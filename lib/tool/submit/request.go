@@ -92,6 +92,8 @@ func Instead(option string) string {
 	}
 	o, meant := sbatch.Lookup(name), sbatch.Meant(name)
 	switch {
+	case name == "env":
+		return "give --env-file FILE, with lines NAME=VALUE, or run env NAME=VALUE COMMAND"
 	case o == nil && meant != "":
 		return fmt.Sprintf("did you mean --%s?", meant)
 	case o == nil:

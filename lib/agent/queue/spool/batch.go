@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -261,7 +263,7 @@ func (s *Spool) known(key, command string) (map[string]task.ID, int, error) {
 		}
 		if m.Command != command {
 			return nil, 0, fault.Hint(
-				fault.Errorf(fault.Usage, "--key %q: its tasks run another command", key),
+				fault.Errorf(fault.Usage, "--key %q: its tasks run another command%s", key, s.example(m)),
 				"use another key for another command")
 		}
 		for row, id := range m.Tasks {
@@ -270,6 +272,20 @@ func (s *Spool) known(key, command string) (map[string]task.ID, int, error) {
 			}
 		}
 	}
+}
+
+// example names the command of the oldest task of a batch, if the spool still has that.
+func (s *Spool) example(m manifest) string {
+	for _, text := range slices.Sorted(maps.Values(m.Tasks)) {
+		id, err := task.ParseID(text)
+		if err != nil {
+			continue
+		}
+		if e, err := s.Find(id); err == nil {
+			return fmt.Sprintf(": that of %s is %s", cmp.Or(e.Slug, text), shell.Join(e.Command))
+		}
+	}
+	return ""
 }
 
 // identities distinguishes the tasks of a batch by their parameters. Tasks with equal parameters are

@@ -79,7 +79,7 @@ func TestKey(t *testing.T) {
 	if got := names(t, q.Spool); strings.Count(got, "lr=") != 4 {
 		t.Errorf("tasks: %s", got)
 	}
-	if _, err := q.AddAll("k", []string{"./other"}, rows("1")); !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), `--key "k": its tasks run another command`) {
+	if _, err := q.AddAll("k", []string{"./other"}, rows("1")); !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), `--key "k": its tasks run another command: that of lr=1 is ./train --lr 1`) {
 		t.Errorf("another command: %v", err)
 	}
 	if other, err := q.AddAll("other", train, rows("1")); err != nil || other.New != 1 {

@@ -127,6 +127,9 @@ func (o *options) own(ctx context.Context, all sbatch.Options, n runner.Needs, l
 	}
 	job := func(found sbatch.Options) sbatch.Options { return with(all.WithoutPlace().With(found...)) }
 	found, err := o.solve(ctx, n.Request.Find, learned, job)
+	if fault.Is(err, fault.Unavailable) { // says nothing about the request
+		return nil, err
+	}
 	if err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), &findError{"the request", err})
 	}

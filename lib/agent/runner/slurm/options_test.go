@@ -61,7 +61,7 @@ func TestNeedsOfATask(t *testing.T) {
 		{runner.Needs{Request: task.Request{Find: "f", Sbatch: []string{"time=10"}}, Changed: []string{"mem=2G", "time=0:20:00"}}, config.Limits{},
 			"--account=a --no-requeue --partition=big --gpus-per-node=2 --mem=2G --time=0:20:00", 0},
 		{runner.Needs{Request: task.Request{Find: "none"}}, config.Limits{}, "the request: nothing matches", fault.Failed},
-		{runner.Needs{Request: task.Request{Find: "away"}}, config.Limits{}, "the request: no answer", fault.Unavailable},
+		{runner.Needs{Request: task.Request{Find: "away"}}, config.Limits{}, "no answer", fault.Unavailable},
 		{runner.Needs{Request: task.Request{Sbatch: []string{"wrap=x"}}}, config.Limits{}, "not allowed for a task", fault.Usage},
 		{runner.Needs{Request: task.Request{Sbatch: []string{"time=3:00:00"}}}, config.Limits{Time: config.Duration(2 * time.Hour)}, "a time limit of 3:00:00; 2:00:00 at most", fault.Usage},
 		{runner.Needs{Request: task.Request{Sbatch: []string{"time=0"}}}, config.Limits{Time: config.Duration(2 * time.Hour)}, "a time limit of 0", fault.Usage},
