@@ -21,7 +21,7 @@ func TestScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	store, bin := t.TempDir(), t.TempDir()
-	const text = `[ "$1" = --version ] || { printf '<%s>' "${0##*/}" "$@"; exit 7; }`
+	const text = `[ "$1" != --version ] || { echo ponos-worker 1; exit; }; printf '<%s>' "${0##*/}" "$@"; exit 7`
 	executable.Write(t, filepath.Join(bin, strings.TrimSpace(string(uname)), "ponos-worker"), "#!/bin/bash\n"+text+"\n")
 	mine := filepath.Join(t.TempDir(), "mine")
 	executable.Write(t, mine, "#!/bin/bash\n"+text+"\n")

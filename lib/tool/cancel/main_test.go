@@ -57,7 +57,7 @@ func TestCancel(t *testing.T) {
 		{args: "--state failed", says: "ponos-cancel: nothing to cancel: 1 task: 1 failed\n", left: "waits runs done broke"},
 		// What is not known keeps nobody else from being cancelled.
 		{args: "nobody waits", code: 1, ids: "waits", says: "ponos-cancel: no task has the id or the name \"nobody\"\n", left: "runs done broke"},
-		{args: "--group h", code: 1, says: "ponos-cancel: no task is in group \"h\"\nponos-cancel: hint: did you mean \"g\"?\n", left: "waits runs done broke"},
+		{args: "--group gg", code: 1, says: "ponos-cancel: no task is in group \"gg\"\nponos-cancel: hint: did you mean \"g\"?\n", left: "waits runs done broke"},
 		{stdin: "runs\nwaits\n", ids: "waits runs", left: "done broke"},
 		{stdin: "", left: "waits runs done broke"},
 	} {
