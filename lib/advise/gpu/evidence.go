@@ -16,14 +16,9 @@ type Evidence struct {
 
 // Narrow applies the features of a node, and then the names of its partitions, to what the type of its GPUs says: a model,
 // an instance type of a cloud, a generation or a size of memory that only some of the candidates have decides. Without a
-// type, the features alone name the GPUs, and where they name none, the partitions; a slice that any of them names is one.
-func (c *Catalogue) Narrow(kind string, features, places []string) Evidence {
-	of := c.Lookup(kind)
+// type, the features alone name the GPUs, and where they name none, the partitions.
+func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
 	e := Evidence{Match: of}
-	if kind == "" {
-		of, e.By = c.divided(features, places)
-		e.Match = of
-	}
 	if len(of.Models) == 0 {
 		e.name(c, c.Features(features), of, features, c.Feature)
 	}
@@ -84,25 +79,6 @@ func (c *Catalogue) Narrow(kind string, features, places []string) Evidence {
 	return e
 }
 
-// divided is the slice that the features or partitions of a node name, and those that do, none if none does. Of several
-// profiles, a job may get any.
-func (c *Catalogue) divided(features, places []string) (m Match, by []string) {
-	for i, name := range slices.Concat(features, places) {
-		r := c.feature(name)
-		if r.Slice == "" || r.foreign && i < len(features) { // no_mig
-			continue
-		}
-		by = append(by, name)
-		switch {
-		case m.Slice == "" || m.Slice == SomeSlice && m.Whole:
-			m = Match{Slice: r.Slice, Least: r.Least, Most: r.Most, Whole: true}
-		case r.Slice != m.Slice && r.Slice != SomeSlice:
-			m = Match{Slice: SomeSlice}
-		}
-	}
-	return m, by
-}
-
 // denied reports whether the features of a node say other GPUs than the names of its partitions: is, what they name, a maker, or
 // a size that can be of nothing else.
 func (c *Catalogue) denied(places, is Match, features []string) bool {
@@ -153,7 +129,7 @@ func (c *Catalogue) naming(names []string, says func(string) Match) []string {
 
 // name takes over what names say of GPUs of which the type tells nothing, or only the slice.
 func (e *Evidence) name(c *Catalogue, m, of Match, names []string, says func(string) Match) {
-	if len(m.Models) == 0 || m.Slice != "" && of.Slice == "" { // the type has another name than the slice
+	if len(m.Models) == 0 {
 		return
 	}
 	if e.Match = m; of.Slice != "" {
@@ -228,7 +204,7 @@ func (c *Catalogue) place(name string) Match {
 		}
 	}
 	r := c.feature(strings.Join(w, "_"))
-	r.Whole = len(r.Models) > 0 && (r.about && (!r.foreign || r.long) || len(w) == 1 && onlyNVIDIA[w[0]])
+	r.Whole = len(r.Models) > 0 && r.Slice == "" && (r.about && (!r.foreign || r.long) || len(w) == 1 && onlyNVIDIA[w[0]])
 	return r.Match
 }
 

@@ -115,10 +115,10 @@ type reading struct {
 func (c *Catalogue) read(name string) reading {
 	rest, slice, memory := cutSlice(name)
 	w := c.terms(rest)
-	found, key, left := c.longest(w)
-	if slice == "" && (slices.ContainsFunc(w, isSomeSlice) || found != nil && slices.ContainsFunc(w, isPart)) {
+	if slice == "" && slices.ContainsFunc(w, isSomeSlice) {
 		slice = SomeSlice
 	}
+	found, key, left := c.longest(w)
 	if slice == "" {
 		slice, memory, left = cutVirtual(left, found != nil)
 	}
@@ -446,9 +446,6 @@ func isSomeSlice(word string) bool {
 	number, is := strings.CutPrefix(word, SomeSlice)
 	return is && allDigits(number)
 }
-
-// isPart reports whether a word beside a model says that GPUs are divided: a100_half.
-func isPart(word string) bool { return slices.Contains([]string{"half", "quarter", "slice"}, word) }
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }
 

@@ -112,7 +112,6 @@ type gpuSet struct {
 type facts struct {
 	gpu.Evidence
 	catalogue *gpu.Catalogue
-	name      string                // of which that is said: the model, or the type; "": they have none
 	sources   []string              // what of these decided, in words
 	probed    time.Time             // when a probe saw it; zero: none did
 	answers   map[string]gpu.Answer // of isModel, by model
@@ -339,9 +338,6 @@ func (l *Launcher) factsOf(model, gres string, features, places []string) *facts
 	if f == nil {
 		f = &facts{catalogue: l.catalogue}
 		for i, name := range []string{model, gres} {
-			if name != "" {
-				f.name = name
-			}
 			if f.Match = l.catalogue.Lookup(name); len(f.Models) > 0 || f.Slice != "" {
 				f.sources = []string{fmt.Sprintf([]string{"the model %q of launchers.yaml", "the type %q"}[i], name)}
 				break
@@ -360,7 +356,7 @@ func (l *Launcher) factsOf(model, gres string, features, places []string) *facts
 		return of
 	}
 	of := &facts{catalogue: l.catalogue, sources: slices.Clone(f.sources)}
-	of.Evidence = l.catalogue.Narrow(f.name, features, places)
+	of.Evidence = l.catalogue.Narrow(f.Match, features, places)
 	for _, name := range of.By {
 		what := "the feature %q"
 		if !slices.Contains(features, name) {
