@@ -2,11 +2,13 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -22,15 +24,29 @@ type Asker struct {
 
 // New returns an Asker for the Slurm of this machine.
 func New() *Asker {
-	a := &Asker{Now: clock.Now, UID: userID}
+	a := &Asker{Now: clock.Now, UID: userIDs()}
 	a.Client.Odd = a.Doubts.Add
 	return a
 }
 
-// userID is the number of a user whom this machine knows.
-func userID(name string) (uint32, bool) {
-	id, err := nss.UserID(name)
-	return id, err == nil
+// userIDs returns the numbers of users whom this machine knows. Each is asked for once, as there can be a row for each of thousands of
+// jobs, and none after a directory service has not answered.
+func userIDs() func(name string) (uint32, bool) {
+	type number struct {
+		id uint32
+		ok bool
+	}
+	known, silent := map[string]number{}, false
+	return func(name string) (uint32, bool) {
+		n, asked := known[name]
+		if !asked && !silent {
+			id, err := nss.UserID(name)
+			silent = errors.As(err, new(*command.TimeoutError))
+			n = number{id, err == nil}
+			known[name] = n
+		}
+		return n.id, n.ok
+	}
 }
 
 // Together sends several queries to Slurm concurrently. The first failure ends the others, and is
