@@ -220,8 +220,9 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 			}
 			e.changes = make(chan core.Event, 3)
 			e.lingered(t.Context())
-			for now := clock.Now(); clock.Until(now) < 100*time.Second; now = now.Add(time.Second) {
-				if e.due(now) {
+			began := clock.Now()
+			for second := range 100 {
+				if now := began.Add(time.Duration(second) * time.Second); e.due(now) {
 					e.counted = now
 					e.fill(t.Context())
 				}
