@@ -89,14 +89,16 @@ class Calls(object):
         """Pickles a call, and says how a process prepares for it."""
         about = multiprocessing.spawn.get_preparation_data("jobpool")
         about.pop("authkey", None)
+        if not os.path.isfile(about.get("init_main_from_path", "")):  # a script from standard input or another pipe
+            about.pop("init_main_from_path", None)
         if "init_main_from_name" in about or "init_main_from_path" in about:
             return about, worker.dumps((fn, args, kwargs))
-        # A notebook: other processes do not find what it has defined.
+        # A notebook, or such a script: other processes do not find what it has defined.
         try:
             import cloudpickle
         except ImportError:
             if getattr(fn, "__module__", None) == "__main__":
-                raise pickle.PicklingError("%r is of a notebook or an interactive session: install cloudpickle, or put it into a module" % fn)
+                raise pickle.PicklingError("%r is of a notebook, standard input or an interactive session: install cloudpickle, or put it into a module" % fn)
             return about, worker.dumps((fn, args, kwargs))
         return about, cloudpickle.dumps((fn, args, kwargs))
 

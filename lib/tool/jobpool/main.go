@@ -4,13 +4,16 @@ package jobpool
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
 // Usage is what the tool does, in a line.
@@ -37,6 +40,32 @@ var brief = []string{
 	"retry-failed", "retries", "halt",
 }
 
+// ofTask are options of sbatch for which a task of a pool has its own.
+var ofTask = map[string]string{
+	sbatch.CPUsPerTask: "for the CPUs of each task, give --cpus N", "gpus-per-task": "for the GPUs of each task, give --gpus N",
+	"ntasks": "for the number of tasks at a time, give --jobs N", "time": "for the time of each task, give --timeout TIME",
+}
+
+// instead is a hint to an option of sbatch: what to give here. "" if there is nothing.
+func instead(option string) string {
+	name := strings.TrimLeft(option, "-")
+	if len(name) == 1 {
+		name = sbatch.Short(name[0])
+	}
+	o := sbatch.Lookup(name)
+	switch {
+	case o == nil:
+		return ""
+	case ofTask[o.Name] != "":
+		return ofTask[o.Name]
+	case o.Use&sbatch.ByPool == 0:
+		return ""
+	case o.Form == sbatch.Flag || o.Optional:
+		return fmt.Sprintf("for the jobs of a pool, give --alloc-sbatch=--%s", o.Name)
+	}
+	return fmt.Sprintf("for the jobs of a pool, give --alloc-sbatch=--%s=VALUE", o.Name)
+}
+
 func tool() app.Tool {
 	return app.Tool{
 		Name:      "jobpool",
@@ -55,6 +84,7 @@ jobpool ctl status`,
 			"serve": {"cpus", "gpus", "mem", "jobs", "run", "min-nodes", "retries", "quiet", "status"},
 		},
 		Environment: slurm.CheckEnvironment,
+		Unknown:     instead,
 		Flags:       runFlags(),
 		Action:      runAction(false),
 		Commands: []*cli.Command{

@@ -139,6 +139,9 @@ func TestBadCommandLine(t *testing.T) {
 		{"f ::: 1", `"f" is a function of bash, and commands are not run by bash` + "\nhint: use --shell bash"},
 		{"serve --pipe", "serve: --pipe is for a run: tasks come from jobpool call"},
 		{"--tmux echo", "unknown option --tmux\nhint: see \"jobpool --help\""},
+		{"--cpus-per-task=2 echo", "unknown option --cpus-per-task\nhint: for the CPUs of each task, give --cpus N"},
+		{"--partition gpu echo", "unknown option --partition\nhint: for the jobs of a pool, give --alloc-sbatch=--partition=VALUE"},
+		{"--exclusive echo", "unknown option --exclusive\nhint: for the jobs of a pool, give --alloc-sbatch=--exclusive"},
 	} {
 		code, out, errs := runTool(t, "in\n", strings.Fields(tt.args)...)
 		want := "jobpool: " + strings.ReplaceAll(tt.want, "\n", "\njobpool: ") + "\n"

@@ -396,7 +396,10 @@ class OwnPool(unittest.TestCase):
                     print(e)"""
         env = dict(os.environ, PYTHONPATH=os.path.abspath("modules") + ":" + os.environ["PYTHONPATH"])
         out = subprocess.check_output([sys.executable, "-c", code], env=env, universal_newlines=True)
-        self.assertRegex(out, "^9 4\n<function square at .*> is of a notebook or an interactive session: install cloudpickle")
+        said = "^9 4\n<function square at .*> is of a notebook, standard input or an interactive session: install cloudpickle"
+        self.assertRegex(out, said)
+        script = subprocess.Popen([sys.executable], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        self.assertRegex(script.communicate(code)[0], said)
 
     def test_refused(self):
         with self.assertRaisesRegex(jobpool.PoolError, "^jobpool serve ended with exit status 2: jobpool: unknown option --colour: jobpool: hint: "):
