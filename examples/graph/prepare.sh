@@ -1,0 +1,3 @@
+# prepare.sh FILE: writes the data. Replace it by your program.
+set -eu
+seq 10 >"$1"
