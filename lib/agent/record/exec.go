@@ -479,7 +479,7 @@ func (x *execution) wait(pid int) int {
 	// A request to end that came before the end of the command is handled before the signal of that.
 	select {
 	case <-x.reaped:
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(10 * hearsLate): // it comes in any case, late where the machine is busy
 	}
 	switch {
 	case err != nil: // an end that nobody knows is no success
