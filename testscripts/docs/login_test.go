@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
@@ -52,9 +53,7 @@ func TestLogin(t *testing.T) {
 		filepath.Join(project, "train.sh"): "echo \"it is $1\" >'the result'\nexit $2\n",
 	}
 	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, name, text)
 	}
 	content := func(name string) string {
 		b, err := os.ReadFile(name)
