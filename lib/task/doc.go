@@ -14,7 +14,7 @@
 // # Packages
 //
 //	need       what a task says of its needs: options of sbatch, a resource request, rules of retries; pure
-//	queue      where tasks come from: the interface
+//	queue      where tasks come from: the interfaces of agents and of the tools that fill it
 //	runner     where tasks run: the interface
 //
 // # Files

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -205,7 +206,7 @@ func BenchmarkWeek(b *testing.B) {
 	for turn := range 7 * day {
 		if turn%(day/perDay) == 0 && turn%day < day-60 { // nothing is left at the end of a day
 			number++
-			must(q.Add(spool.Entry{ID: id(number), Slug: "t", Command: []string{"true"}, Created: now}))
+			must(q.Add(queue.Entry{ID: id(number), Slug: "t", Command: []string{"true"}, Created: now}))
 		}
 		actions, err := a.Poll(b.Context())
 		must(err)

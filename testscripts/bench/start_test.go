@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -152,7 +153,7 @@ func (s *starter) add(n int) []string {
 	ids := make([]string, n)
 	for i := range ids {
 		s.tasks++
-		e := spool.Entry{
+		e := queue.Entry{
 			ID: id(s.tasks), Slug: fmt.Sprintf("bench-%d", s.tasks), Source: s.source, Command: []string{"sh", "run.sh"}, Created: submitted,
 		}
 		s.must(s.spool.Add(e))

@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/testscripts/captures"
 )
@@ -106,7 +107,7 @@ var submitted = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // add adds a task with a running job, as ponos-start and the job leave it.
 func (w *world) add(i int) {
 	slug := fmt.Sprintf("worker-%d", i)
-	w.must(w.spool.Add(spool.Entry{
+	w.must(w.spool.Add(queue.Entry{
 		ID: id(i), Slug: slug, Process: "3f0cf6c1-0000-4000-8000-000000000001",
 		Source:  task.Source{Repository: "https://git.example.org/workers/kaldi.git", Revision: "0f5c1e9d2b3a49e08b1f7c6d5e4a39281706f5e4"},
 		Command: []string{"worker-kaldi", "--verbose"}, Env: map[string]string{"ARKINDEX_WORKER_RUN_ID": string(id(i))}, Created: submitted,

@@ -180,15 +180,15 @@ func (p *System) Close(err error) { p.log.close(err) }
 
 // openSpool opens the spool of the configuration, and returns its record of an agent with this name;
 // the spool is nil if the queue is not a spool.
-func openSpool(ctx context.Context, p *System, o Options) (*spool.Queue, spool.Beat, error) {
+func openSpool(ctx context.Context, p *System, o Options) (*spool.Queue, queue.Beat, error) {
 	dir := p.Config.SpoolDir()
 	if dir == "" {
-		return nil, spool.Beat{}, nil
+		return nil, queue.Beat{}, nil
 	}
 	// An agent without any work so far may begin with a new spool; others may not.
 	data, err := dataID(p.Config.DataDir)
 	if err != nil {
-		return nil, spool.Beat{}, fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+		return nil, queue.Beat{}, fault.Errorf(fault.Unavailable, "data_dir: %w", err)
 	}
 	var s *spool.Spool
 	switch {
@@ -202,22 +202,22 @@ func openSpool(ctx context.Context, p *System, o Options) (*spool.Queue, spool.B
 		s, err = spool.Open(dir)
 	}
 	if err != nil {
-		return nil, spool.Beat{}, err
+		return nil, queue.Beat{}, err
 	}
 	name, err := agentName(ctx, p)
 	if err != nil {
-		return nil, spool.Beat{}, err
+		return nil, queue.Beat{}, err
 	}
 	q, err := s.For(name)
 	if err != nil {
-		return nil, spool.Beat{}, err
+		return nil, queue.Beat{}, err
 	}
 	was, err := s.Agent(name)
 	return q, was, err
 }
 
 // joinSpool records the agent in the spool, and the spool in the agent's state.
-func joinSpool(q *spool.Queue, store *agent.Store, was spool.Beat, data, mode string, o Options) error {
+func joinSpool(q *spool.Queue, store *agent.Store, was queue.Beat, data, mode string, o Options) error {
 	if err := rememberSpool(store, q.Spool); err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func joinSpool(q *spool.Queue, store *agent.Store, was spool.Beat, data, mode st
 		}
 	}
 	if o.Turns || was.Data != data {
-		q.Beat = spool.Beat{
+		q.Beat = queue.Beat{
 			Agent: q.Agent, Host: hostname(), PID: os.Getpid(),
 			Mode: mode, Data: data, Dir: filepath.Dir(store.Dir), Every: o.Every.Seconds(),
 		}

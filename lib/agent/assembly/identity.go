@@ -24,6 +24,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // Directories that may be mounted have an identity, which their users remember: an empty or different
@@ -67,7 +68,7 @@ func makeDataID(dir string) (string, error) {
 // identifyData returns the identity of the agent's data_dir. Was is what the spool
 // remembers of an agent of this name. Create allows a new data_dir in place of one that
 // is remembered.
-func (p *System) identifyData(was spool.Beat, create bool) (string, error) {
+func (p *System) identifyData(was queue.Beat, create bool) (string, error) {
 	dir := p.Config.DataDir
 	id, err := dataID(dir)
 	before := was.Data

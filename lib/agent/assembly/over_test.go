@@ -10,6 +10,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // recorded is a runner of programs that notes what it is given.
@@ -34,7 +35,7 @@ func TestRunOnEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	e := spool.Entry{ID: "aaaaaaaa", Group: "g", OnEnd: spool.OnEnd{Command: "tell me", Directory: dir}}
+	e := queue.Entry{ID: "aaaaaaaa", Group: "g", OnEnd: queue.OnEnd{Command: "tell me", Directory: dir}}
 	if err := errors.Join(s.Add(e), q.Report(t.Context(), e.ID, task.Report{State: task.Completed})); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // pipeline is what starts an agent.
@@ -64,14 +65,14 @@ func exists(path string) bool {
 // are those that have taken the tasks, once for each task; "" stands for a task that none
 // has taken: any agent will do for it, and for the others only their own. How one is started
 // is asked for a hint.
-func Unattended(s *spool.Spool, start func() string, agents ...string) error {
+func Unattended(s queue.Client, start func() string, agents ...string) error {
 	beats, err := s.Agents()
 	if err != nil {
 		return nil // problems with the spool are reported elsewhere
 	}
 	now, alive := clock.Now(), false
-	var last spool.Beat
-	by := make(map[string]spool.Beat, len(beats))
+	var last queue.Beat
+	by := make(map[string]queue.Beat, len(beats))
 	for _, b := range beats {
 		alive = alive || !b.Late(now)
 		by[b.Agent] = b
@@ -117,7 +118,7 @@ func Unattended(s *spool.Spool, start func() string, agents ...string) error {
 
 // Agents are the agents of those tasks that are not over, for Unattended. Tasks that were submitted
 // within the last time recent are left out; 0: none are.
-func Agents(all []spool.Summary, recent time.Duration) (agents []string) {
+func Agents(all []queue.Summary, recent time.Duration) (agents []string) {
 	for _, s := range all {
 		if !s.State.Final() && (recent == 0 || clock.Since(s.Created) > recent) {
 			agents = append(agents, s.Agent)

@@ -18,10 +18,13 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // SpoolDir returns the directory of the spool that a command line selects: dir, or else that of the
@@ -41,8 +44,17 @@ func SpoolDir(configFile, dir string) (string, error) {
 	return dir, nil
 }
 
+// Make is Open that makes a new spool, unless the places that are remembered say that there was one.
+func Make(configFile, dir string, places place.Memory) (queue.Client, error) {
+	dir, err := SpoolDir(configFile, dir)
+	if err != nil {
+		return nil, err
+	}
+	return spool.MakeOnce(places, dir, clock.Now())
+}
+
 // Open opens the spool that a command line selects, which must exist.
-func Open(configFile, dir string) (*spool.Spool, error) {
+func Open(configFile, dir string) (queue.Client, error) {
 	named := dir != ""
 	dir, err := SpoolDir(configFile, dir)
 	if err != nil {
@@ -125,7 +137,7 @@ func (f Filter) Empty() bool {
 }
 
 // Has reports whether the filter selects a task.
-func (f Filter) Has(s spool.Summary) bool {
+func (f Filter) Has(s queue.Summary) bool {
 	if len(f.States) > 0 && !slices.ContainsFunc(f.States, func(w string) bool { return matches(w, s.State) }) {
 		return false
 	}
@@ -136,7 +148,7 @@ func (f Filter) Has(s spool.Summary) bool {
 }
 
 // unknown says that no task has the group or the name of the filter; nil if some have.
-func (f Filter) unknown(all []spool.Summary) error {
+func (f Filter) unknown(all []queue.Summary) error {
 	groups, names := map[string]bool{}, map[string]bool{}
 	for _, s := range all {
 		groups[s.Group], names[s.Slug] = true, true
@@ -159,7 +171,7 @@ func (f Filter) unknown(all []spool.Summary) error {
 }
 
 // Nothing says that the filter selects none of these tasks, and why; nil if the filter is empty.
-func (f Filter) Nothing(all []spool.Summary) error {
+func (f Filter) Nothing(all []queue.Summary) error {
 	if err := f.unknown(all); err != nil || f.Empty() {
 		return err
 	}
@@ -221,12 +233,12 @@ const shortest = 4
 // Find returns the tasks that a word selects: the one with this id, those with this name, or the one
 // whose id begins or ends with it. Of retried tasks, a name selects only the last attempt. If there
 // is none, that is an error.
-func Find(all []spool.Summary, word string) ([]spool.Summary, error) {
-	var named, short []spool.Summary
+func Find(all []queue.Summary, word string) ([]queue.Summary, error) {
+	var named, short []queue.Summary
 	for _, s := range all {
 		switch {
 		case string(s.ID) == word:
-			return []spool.Summary{s}, nil
+			return []queue.Summary{s}, nil
 		case s.Slug == word && !s.Retried:
 			named = append(named, s)
 		case len(word) >= shortest && (strings.HasPrefix(string(s.ID), word) || strings.HasSuffix(string(s.ID), word)):
@@ -255,20 +267,20 @@ func Find(all []spool.Summary, word string) ([]spool.Summary, error) {
 }
 
 // One is Find for a word that must select exactly one task.
-func One(all []spool.Summary, word string) (spool.Summary, error) {
+func One(all []queue.Summary, word string) (queue.Summary, error) {
 	found, err := Find(all, word)
 	if err != nil {
-		return spool.Summary{}, err
+		return queue.Summary{}, err
 	}
 	if len(found) > 1 {
-		return spool.Summary{}, fault.Hint(
+		return queue.Summary{}, fault.Hint(
 			fmt.Errorf("%d tasks are called %q", len(found), task.Clean(word)), "name one by its id: "+some(found))
 	}
 	return found[0], nil
 }
 
 // some returns the ids of a few tasks.
-func some(found []spool.Summary) string {
+func some(found []queue.Summary) string {
 	var ids []string
 	for _, s := range found[:min(3, len(found))] {
 		ids = append(ids, string(s.ID))
@@ -282,8 +294,8 @@ func some(found []spool.Summary) string {
 // Select returns the tasks that words select and that match the filter, each once, in the order of
 // the words; without words all that match the filter, except those that were retried, the oldest
 // first. The errors are those of words that select nothing.
-func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []error) {
-	var found []spool.Summary
+func Select(all []queue.Summary, words []string, f Filter) ([]queue.Summary, []error) {
+	var found []queue.Summary
 	var errs []error
 	if len(words) == 0 {
 		n := 0
@@ -295,7 +307,7 @@ func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []e
 		if n == len(all) {
 			return slices.Clip(all), nil
 		}
-		found = make([]spool.Summary, 0, n)
+		found = make([]queue.Summary, 0, n)
 		for _, s := range all {
 			if !s.Retried && f.Has(s) {
 				found = append(found, s)
@@ -309,7 +321,7 @@ func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []e
 	}
 	seen := map[task.ID]bool{}
 	for _, w := range words {
-		var these []spool.Summary
+		var these []queue.Summary
 		if i, ok := byID[w]; ok { // there may be many words
 			these = all[i : i+1]
 		} else {
@@ -329,15 +341,15 @@ func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []e
 }
 
 // Attempts returns tasks, each behind those that it retries, the first attempt first; each once.
-func Attempts(all, found []spool.Summary) []spool.Summary {
-	byID := make(map[task.ID]spool.Summary, len(all))
+func Attempts(all, found []queue.Summary) []queue.Summary {
+	byID := make(map[task.ID]queue.Summary, len(all))
 	for _, s := range all {
 		byID[s.ID] = s
 	}
-	var out []spool.Summary
+	var out []queue.Summary
 	seen := map[task.ID]bool{}
 	for _, s := range found {
-		var chain []spool.Summary
+		var chain []queue.Summary
 		for at, ok := s, true; ok && !seen[at.ID]; at, ok = byID[at.RetryOf] {
 			seen[at.ID] = true
 			chain = append(chain, at)
@@ -383,7 +395,7 @@ type Count struct {
 }
 
 // CountOf counts tasks.
-func CountOf(all []spool.Summary) Count {
+func CountOf(all []queue.Summary) Count {
 	c := Count{len(all), map[task.State]int{}}
 	for _, s := range all {
 		c.By[s.State]++

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-var all = []spool.Summary{
+var all = []queue.Summary{
 	{ID: "01a20103-99ea-754e-afc2-aaaa1d831b5b", Slug: "lr-0.1", Group: "lr", State: task.Failed, Retried: true, Created: noon},
 	{ID: "01a20103-99ea-754e-afc2-bbbb1d831b5c", Slug: "lr-0.1", Group: "lr", State: task.Pending, Attempt: 2, RetryOf: "01a20103-99ea-754e-afc2-aaaa1d831b5b", Created: noon.Add(time.Hour)},
 	{ID: "01a20103-99ea-754e-afc2-ccccdddd0000", Slug: "train", Group: "a/b", State: task.Completed, Created: noon.Add(2 * time.Hour)},
@@ -22,7 +22,7 @@ var all = []spool.Summary{
 }
 
 // short are the last 8 characters of the ids of tasks.
-func short(found []spool.Summary) string {
+func short(found []queue.Summary) string {
 	var ids []string
 	for _, s := range found {
 		ids = append(ids, s.ID.Short())
@@ -84,14 +84,14 @@ func TestSelect(t *testing.T) {
 }
 
 func TestAttempts(t *testing.T) {
-	chain := []spool.Summary{
+	chain := []queue.Summary{
 		{ID: "a1", Retried: true}, {ID: "b"}, {ID: "a2", RetryOf: "a1", Retried: true}, {ID: "a3", RetryOf: "a2"},
 		{ID: "orphan", RetryOf: "gone"}, {ID: "x", RetryOf: "y"}, {ID: "y", RetryOf: "x"},
 	}
 	for words, want := range map[string]string{
 		"a3": "a1 a2 a3", "a2": "a1 a2", "b a3": "b a1 a2 a3", "a3 a1": "a1 a2 a3", "a1 a3": "a1 a2 a3", "orphan": "orphan", "x": "y x", "": "",
 	} {
-		var found []spool.Summary
+		var found []queue.Summary
 		for _, w := range strings.Fields(words) {
 			s, err := One(chain, w)
 			if err != nil {

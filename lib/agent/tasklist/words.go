@@ -7,18 +7,18 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // Choice are the tasks of a spool that a command line selects.
 type Choice struct {
-	Spool *spool.Spool
-	All   []spool.Summary // the tasks of the spool; none if nothing is selected
+	Queue queue.Client
+	All   []queue.Summary // the tasks of the spool; none if nothing is selected
 	Words []string        // words that select tasks; nil: the filter does
-	Found []spool.Summary
+	Found []queue.Summary
 	Errs  []error // errors of words, or of a filter, that select nothing
 }
 
@@ -32,13 +32,13 @@ func Choose(flag func(name string) string, args []string, stdin io.Reader) (c Ch
 	if c.Words, err = words(args, filter, stdin); err != nil {
 		return c, err
 	}
-	if c.Spool, err = Open(flag("config"), flag("spool")); err != nil {
+	if c.Queue, err = Open(flag("config"), flag("spool")); err != nil {
 		return c, err
 	}
 	if len(c.Words) == 0 && filter.Empty() {
 		return c, nil
 	}
-	if c.All, err = c.Spool.Summaries(); err != nil {
+	if c.All, err = c.Queue.List(); err != nil {
 		return c, err
 	}
 	c.Found, c.Errs = Select(c.All, c.Words, filter)

@@ -1,4 +1,4 @@
-// Package queue defines where tasks come from: the interface, and what its implementations share.
+// Package queue defines where tasks come from: Queue is what an agent knows of it, Client what the tools know that fill it.
 // Queues are lib/agent/queue/arkindex and lib/agent/queue/spool.
 package queue
 

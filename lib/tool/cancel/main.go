@@ -10,10 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 const name = "ponos-cancel"
@@ -42,11 +42,11 @@ func cancel(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := spool.CheckOwner(chosen.Spool.Dir); err != nil {
+	if err := chosen.Queue.Writable(); err != nil {
 		return err
 	}
 	errs := chosen.Errs
-	var wanted []spool.Summary
+	var wanted []queue.Summary
 	for _, r := range chosen.Found {
 		if !r.State.Final() {
 			wanted = append(wanted, r)
@@ -63,7 +63,7 @@ func cancel(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		}
 	}
 	out := bufio.NewWriter(stdout)
-	for i, err := range chosen.Spool.RequestStops(wanted) {
+	for i, err := range chosen.Queue.Cancel(wanted) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("task %s (%s): %w", wanted[i].ID, task.Clean(wanted[i].Slug), err))
 			continue

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -26,7 +27,7 @@ func made(t *testing.T) *spool.Spool {
 		t.Fatal(err)
 	}
 	for id, state := range map[task.ID]task.State{"waits": task.Pending, "runs": task.Running, "done": task.Completed, "broke": task.Failed} {
-		if err := s.Add(spool.Entry{ID: id, Slug: "name-" + string(id), Group: "g", Command: []string{"true"}, Created: noon}); err != nil {
+		if err := s.Add(queue.Entry{ID: id, Slug: "name-" + string(id), Group: "g", Command: []string{"true"}, Created: noon}); err != nil {
 			t.Fatal(err)
 		}
 		if state == task.Pending {
@@ -82,7 +83,7 @@ func TestCancel(t *testing.T) {
 // states are those of all tasks, and whether the agent is asked for a stop.
 func states(t *testing.T, s *spool.Spool) map[task.ID]string {
 	t.Helper()
-	all, err := s.Summaries()
+	all, err := s.List()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,14 +13,14 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // artifacts makes a directory with links for each task that has artifacts or kept files, by its name, and
 // prints the links.
-func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary) error {
+func (l *listing) artifacts(dir string, out *bufio.Writer, found []queue.Summary) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fault.Errorf(fault.Usage, "--artifacts: %w", err)
 	}
@@ -29,7 +29,7 @@ func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary
 		count[fileName(s.Slug)]++
 	}
 	var errs []error
-	err := l.places(found, func(s spool.Summary, ending, from string) error {
+	err := l.places(found, func(s queue.Summary, ending, from string) error {
 		name := fileName(s.Slug)
 		if count[name] > 1 {
 			name += "." + s.ID.Short()
@@ -47,7 +47,7 @@ func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary
 
 // places calls do with each directory that has files of a task: that of its artifacts, and with the ending ".files" that of
 // what was kept of its working directory.
-func (l *listing) places(found []spool.Summary, do func(s spool.Summary, ending, dir string) error) error {
+func (l *listing) places(found []queue.Summary, do func(s queue.Summary, ending, dir string) error) error {
 	for _, s := range found {
 		dirs := map[string]string{"": l.spool.Artifacts(s.ID)}
 		if e, err := l.spool.Read(s); err == nil && s.State.Final() && e.Kept != "" {
@@ -70,8 +70,8 @@ func (l *listing) places(found []spool.Summary, do func(s spool.Summary, ending,
 }
 
 // files prints the paths of the files of tasks.
-func (l *listing) files(out *bufio.Writer, found []spool.Summary) error {
-	return l.places(found, func(_ spool.Summary, _, dir string) error {
+func (l *listing) files(out *bufio.Writer, found []queue.Summary) error {
+	return l.places(found, func(_ queue.Summary, _, dir string) error {
 		return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
 				l.printPath(out, path)

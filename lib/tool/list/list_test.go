@@ -14,11 +14,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/agent/metrics"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -50,7 +50,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestChooseTasks(t *testing.T) {
-	all := []spool.Summary{
+	all := []queue.Summary{
 		{ID: "a1", Slug: "train", State: task.Failed, Retried: true}, {ID: "b1", Slug: "eval", State: task.Completed},
 		{ID: "a2", Slug: "train", State: task.Stopped, RetryOf: "a1", Retried: true}, {ID: "c1", Slug: "eval", State: task.Failed},
 		{ID: "a3", Slug: "train", State: task.Running, RetryOf: "a2"},
@@ -130,7 +130,7 @@ func TestRan(t *testing.T) {
 		{task.Failed, 3 * time.Minute, time.Minute, "0s"},
 		{task.Error, time.Minute, 0, "0s"}, // when it ended is not known
 	} {
-		s := spool.Summary{State: tt.state}
+		s := queue.Summary{State: tt.state}
 		if tt.started > 0 {
 			s.Started = noon.Add(tt.started)
 		}
@@ -156,31 +156,31 @@ func TestBrief(t *testing.T) {
 
 // The columns of a table, by what is in it.
 func TestTables(t *testing.T) {
-	at := func(s spool.Summary) spool.Summary {
+	at := func(s queue.Summary) queue.Summary {
 		s.Created = noon
 		return s
 	}
-	one := at(spool.Summary{ID: "a1", Slug: "train", State: task.Pending, Attempt: 1})
-	again := at(spool.Summary{ID: "a2", Slug: "ev\nal", State: task.Failed, Attempt: 2, Group: "g", ExitCode: 3, Reason: "exit code 3"})
-	stopping := at(spool.Summary{ID: "a3", Slug: "train", State: task.Stopping, Attempt: 1, Group: "g"})
+	one := at(queue.Summary{ID: "a1", Slug: "train", State: task.Pending, Attempt: 1})
+	again := at(queue.Summary{ID: "a2", Slug: "ev\nal", State: task.Failed, Attempt: 2, Group: "g", ExitCode: 3, Reason: "exit code 3"})
+	stopping := at(queue.Summary{ID: "a3", Slug: "train", State: task.Stopping, Attempt: 1, Group: "g"})
 	for _, tt := range []struct {
 		name string
 		got  func(out *bufio.Writer) error
 		want string
 	}{
 		{"nothing", func(out *bufio.Writer) error { return short(nil, noon).Print(out) }, ""},
-		{"one", func(out *bufio.Writer) error { return short([]spool.Summary{one}, noon).Print(out) },
+		{"one", func(out *bufio.Writer) error { return short([]queue.Summary{one}, noon).Print(out) },
 			"TASK NAME STATE AGE TIME REASON|a1 train pending 0s -"},
-		{"groups and attempts", func(out *bufio.Writer) error { return short([]spool.Summary{one, again}, noon).Print(out) },
+		{"groups and attempts", func(out *bufio.Writer) error { return short([]queue.Summary{one, again}, noon).Print(out) },
 			"TASK NAME GROUP STATE TRY AGE TIME REASON|a1 train pending 1 0s -|a2 ev al g failed 2 0s - exit code 3"},
-		{"counts", func(out *bufio.Writer) error { return groups([]spool.Summary{again, one, again}).Print(out) },
+		{"counts", func(out *bufio.Writer) error { return groups([]queue.Summary{again, one, again}).Print(out) },
 			"GROUP TASKS PENDING RUNNING COMPLETED FAILED ERROR STOPPED|g 2 0 0 0 2 0 0|- 1 1 0 0 0 0 0"},
-		{"counts with a state that is rare", func(out *bufio.Writer) error { return groups([]spool.Summary{stopping}).Print(out) },
+		{"counts with a state that is rare", func(out *bufio.Writer) error { return groups([]queue.Summary{stopping}).Print(out) },
 			"GROUP TASKS PENDING RUNNING STOPPING COMPLETED FAILED ERROR STOPPED|g 1 0 0 1 0 0 0 0"},
-		{"names", func(out *bufio.Writer) error { return printNames(out, []spool.Summary{one, again, stopping}) }, "train|ev al"},
+		{"names", func(out *bufio.Writer) error { return printNames(out, []queue.Summary{one, again, stopping}) }, "train|ev al"},
 		{"long", func(out *bufio.Writer) error {
 			again.Created, again.Started, again.Ended = time.Time{}, time.Time{}, time.Time{}
-			return long([]spool.Summary{again}).Print(out)
+			return long([]queue.Summary{again}).Print(out)
 		}, "TASK NAME STATE GROUP TRY SUBMITTED STARTED ENDED EXIT REASON|a2 ev al failed g 2 - - - 3 exit code 3"},
 	} {
 		var text strings.Builder
@@ -249,11 +249,11 @@ func TestLink(t *testing.T) {
 func TestWriteTable(t *testing.T) {
 	memory, cpu := int64(1<<30), 1.5
 	rows := []record{
-		{Entry: spool.Entry{ID: "a", Slug: "one", State: task.Completed, Created: noon.Local(), Job: "12", CPUSeconds: &cpu, MaxMemory: &memory,
+		{Entry: queue.Entry{ID: "a", Slug: "one", State: task.Completed, Created: noon.Local(), Job: "12", CPUSeconds: &cpu, MaxMemory: &memory,
 			Source: task.Source{Archive: "/spool/sources/c0ffee.tar.gz"}, Request: task.Request{Find: "cpu(mem=1G)", Sbatch: []string{"time=1"}},
 			Command: []string{"sh", "-c", "echo a"}, Parameters: map[string]string{"id": "x\ty", "lr": "a\\b\nc\rd\x1b"}}, Metrics: metrics.Values{"job": 7, "val.loss": math.NaN()}},
-		{Entry: spool.Entry{ID: "b", State: task.Error, ExitCode: 3, Reason: "why", Source: task.Source{Repository: "r", Revision: "abc", Archive: "/d1.tar.gz"}}},
-		{Entry: spool.Entry{ID: "c", State: task.Failed, ExitCode: 3, Attempt: 2, Source: task.Source{Repository: "r", Revision: "abc"}, Attempts: make([]task.Attempt, 2), Parameters: map[string]string{"lr": "é\xff"}}, Metrics: metrics.Values{"lr": 0.25}},
+		{Entry: queue.Entry{ID: "b", State: task.Error, ExitCode: 3, Reason: "why", Source: task.Source{Repository: "r", Revision: "abc", Archive: "/d1.tar.gz"}}},
+		{Entry: queue.Entry{ID: "c", State: task.Failed, ExitCode: 3, Attempt: 2, Source: task.Source{Repository: "r", Revision: "abc"}, Attempts: make([]task.Attempt, 2), Parameters: map[string]string{"lr": "é\xff"}}, Metrics: metrics.Values{"lr": 0.25}},
 	}
 	const want = "id|name|group|state|attempt|submitted|started|ended|wait_seconds|run_seconds|exit_code|reason|parameter.id|lr|metric.job|metric.lr|val.loss|job|cpu_seconds|max_memory|code|options|command|cost_dollars\n" +
 		`a|one||completed|1|2026-11-20T12:00:00Z|||||0||x\ty|a\\b\nc\rd?|7||NaN|12|1.500|1073741824|c0ffee|--find 'cpu(mem=1G)' --sbatch time=1|sh -c 'echo a'|` + "\n" +
@@ -298,7 +298,7 @@ func TestRanIn(t *testing.T) {
 	} {
 		var c slurm.Consumed
 		c.Comment, c.Name, c.Submit = tt.comment, tt.job, tt.submit
-		if got := ranIn(&c, spool.Entry{ID: id, Created: submitted}); got != tt.want {
+		if got := ranIn(&c, queue.Entry{ID: id, Created: submitted}); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}
@@ -313,15 +313,15 @@ func TestRanIn(t *testing.T) {
 }
 
 func TestLimited(t *testing.T) {
-	waits := spool.Summary{State: task.Pending, Reason: "submit limit of alice: 8 of 8"}
-	short := spool.Summary{State: task.Completed, Started: noon, Ended: noon.Add(time.Minute), Reason: waits.Reason}
-	long := spool.Summary{State: task.Failed, Started: noon, Ended: noon.Add(time.Hour)}
+	waits := queue.Summary{State: task.Pending, Reason: "submit limit of alice: 8 of 8"}
+	short := queue.Summary{State: task.Completed, Started: noon, Ended: noon.Add(time.Minute), Reason: waits.Reason}
+	long := queue.Summary{State: task.Failed, Started: noon, Ended: noon.Add(time.Hour)}
 	for _, tt := range []struct {
-		all  []spool.Summary
+		all  []queue.Summary
 		want bool
 	}{
-		{[]spool.Summary{waits, short, short, long}, true}, {[]spool.Summary{waits, short, long}, false},
-		{[]spool.Summary{short, {State: task.Pending}}, false}, {[]spool.Summary{waits, {State: task.Stopped}}, false},
+		{[]queue.Summary{waits, short, short, long}, true}, {[]queue.Summary{waits, short, long}, false},
+		{[]queue.Summary{short, {State: task.Pending}}, false}, {[]queue.Summary{waits, {State: task.Stopped}}, false},
 	} {
 		if got := limited(tt.all, tt.all); got != tt.want {
 			t.Errorf("%+v: %v", tt.all, got)

@@ -15,13 +15,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 const name = "ponos-list"
@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 // listing is what the command line requests.
 type listing struct {
 	c              *cli.Context
-	spool          *spool.Spool
+	spool          queue.Client
 	filter         tasklist.Filter
 	stdout, stderr io.Writer
 }
@@ -136,7 +136,7 @@ func screen(lines, last []string, height int) []string {
 
 // show prints what is asked for once.
 func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
-	all, err := l.spool.Summaries()
+	all, err := l.spool.List()
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		return err
 	}
 	for _, group := range slices.Sorted(maps.Keys(failures)) {
-		if slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Group == group }) {
+		if slices.ContainsFunc(found, func(s queue.Summary) bool { return s.Group == group }) {
 			app.Report(stderr, name, fmt.Errorf("warning: the command for the end of group %s did not run: %s", group, failures[group]))
 		}
 	}
@@ -210,8 +210,8 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 const shortTask = 5 * time.Minute
 
 // limited reports whether tasks of those found wait for a limit on submitted jobs, although most that have ended were short.
-func limited(found, all []spool.Summary) bool {
-	if !slices.ContainsFunc(found, func(s spool.Summary) bool { return !s.State.Final() && strings.HasPrefix(s.Reason, "submit limit") }) {
+func limited(found, all []queue.Summary) bool {
+	if !slices.ContainsFunc(found, func(s queue.Summary) bool { return !s.State.Final() && strings.HasPrefix(s.Reason, "submit limit") }) {
 		return false
 	}
 	short, long := 0, 0
@@ -231,10 +231,10 @@ func limited(found, all []spool.Summary) bool {
 const rows = 40
 
 // first are the tasks that a table shows, in its order: those that have not ended, then the others, the newest first.
-func (l *listing) first(found []spool.Summary) []spool.Summary {
+func (l *listing) first(found []queue.Summary) []queue.Summary {
 	shown := slices.Clone(found)
 	slices.Reverse(shown)
-	slices.SortStableFunc(shown, func(a, b spool.Summary) int {
+	slices.SortStableFunc(shown, func(a, b queue.Summary) int {
 		switch {
 		case a.State.Final() == b.State.Final():
 			return 0
@@ -255,7 +255,7 @@ const unattended = 10 * time.Second
 
 // choose returns the tasks that words and a filter select, with their earlier attempts if these are
 // requested; of them the last ones, or all if last is 0.
-func choose(all []spool.Summary, words []string, f tasklist.Filter, attempts bool, last int) (found []spool.Summary, errs []error) {
+func choose(all []queue.Summary, words []string, f tasklist.Filter, attempts bool, last int) (found []queue.Summary, errs []error) {
 	switch {
 	case !attempts:
 		found, errs = tasklist.Select(all, words, f)
@@ -266,7 +266,7 @@ func choose(all []spool.Summary, words []string, f tasklist.Filter, attempts boo
 		found = tasklist.Attempts(all, found)
 	}
 	if attempts {
-		found = slices.DeleteFunc(slices.Clone(found), func(s spool.Summary) bool { return !f.Has(s) })
+		found = slices.DeleteFunc(slices.Clone(found), func(s queue.Summary) bool { return !f.Has(s) })
 	}
 	if last > 0 && len(found) > last {
 		found = found[len(found)-last:]
@@ -274,7 +274,7 @@ func choose(all []spool.Summary, words []string, f tasklist.Filter, attempts boo
 	return found, errs
 }
 
-func printNames(out *bufio.Writer, found []spool.Summary) error {
+func printNames(out *bufio.Writer, found []queue.Summary) error {
 	seen := make(map[string]bool, len(found))
 	for _, s := range found {
 		if !seen[s.Slug] {
@@ -288,15 +288,15 @@ func printNames(out *bufio.Writer, found []spool.Summary) error {
 }
 
 // short is the table that fits into 80 columns.
-func short(found []spool.Summary, now time.Time) *app.Table {
+func short(found []queue.Summary, now time.Time) *app.Table {
 	t := &app.Table{
 		Header: []string{"TASK", "NAME", "GROUP", "STATE", "TRY", "AGE", "TIME", "REASON"}, Drop: []string{"TRY", "GROUP"},
 		Whole: []string{"TASK", "STATE", "AGE", "TIME"}, OneLine: true,
 	}
-	if !slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Group != found[0].Group }) {
+	if !slices.ContainsFunc(found, func(s queue.Summary) bool { return s.Group != found[0].Group }) {
 		t.Omit = append(t.Omit, "GROUP")
 	}
-	if !slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Attempt > 1 }) {
+	if !slices.ContainsFunc(found, func(s queue.Summary) bool { return s.Attempt > 1 }) {
 		t.Omit = append(t.Omit, "TRY")
 	}
 	for _, s := range found {
@@ -307,7 +307,7 @@ func short(found []spool.Summary, now time.Time) *app.Table {
 }
 
 // ran is how long a task has run; negative if it has not.
-func ran(s spool.Summary, now time.Time) time.Duration {
+func ran(s queue.Summary, now time.Time) time.Duration {
 	switch {
 	case s.Started.IsZero():
 		return -1
@@ -341,7 +341,7 @@ func twoUnits(n int64, unit byte, part int64, of byte) string {
 }
 
 // long is the table with all that a listing knows.
-func long(found []spool.Summary) *app.Table {
+func long(found []queue.Summary) *app.Table {
 	t := &app.Table{Header: []string{"TASK", "NAME", "STATE", "GROUP", "TRY", "SUBMITTED", "STARTED", "ENDED", "EXIT", "REASON"},
 		Drop: []string{"STARTED", "TRY", "EXIT", "GROUP", "ENDED", "SUBMITTED"}, Whole: []string{"TASK"}}
 	for _, s := range found {
@@ -370,7 +370,7 @@ func at(t time.Time) string {
 }
 
 // groups counts tasks by their groups.
-func groups(found []spool.Summary) *app.Table {
+func groups(found []queue.Summary) *app.Table {
 	by, all := map[string]*tasklist.Count{}, tasklist.CountOf(found)
 	var order []string
 	for _, s := range found {

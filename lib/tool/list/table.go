@@ -17,19 +17,19 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/agent/metrics"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // record is a task as --json prints it: its file without secrets, and what a listing knows
 // beyond it.
 type record struct {
-	spool.Entry
+	queue.Entry
 	Retried     bool           `json:"retried,omitempty"`
 	WaitSeconds *float64       `json:"wait_seconds,omitempty"`
 	RunSeconds  *float64       `json:"run_seconds,omitempty"`
@@ -37,7 +37,7 @@ type record struct {
 }
 
 // whole reads the files of tasks. One that is gone meanwhile is left out.
-func (l *listing) whole(found []spool.Summary, do func(record) error) error {
+func (l *listing) whole(found []queue.Summary, do func(record) error) error {
 	numbers := tasklist.OpenMetrics(l.spool)
 	for _, s := range found {
 		e, err := l.spool.Read(s)
@@ -76,7 +76,7 @@ func (l *listing) whole(found []spool.Summary, do func(record) error) error {
 const asked = 2000
 
 // batches reads the files of tasks, with what their jobs used, many at a time.
-func (l *listing) batches(found []spool.Summary, do func([]record) error) error {
+func (l *listing) batches(found []queue.Summary, do func([]record) error) error {
 	accounting := true
 	for part := range slices.Chunk(found, asked) {
 		var rows []record
@@ -136,7 +136,7 @@ var slurmJob = regexp.MustCompile(`^\d+(_\d+)?$`)
 // ranIn reports whether a job with the id of a task's job is that one, as Slurm uses ids again: it was
 // not submitted before the task, and has the task's mark. That is its comment, where the cluster stores
 // comments, or the beginning of its name.
-func ranIn(c *slurm.Consumed, e spool.Entry) bool {
+func ranIn(c *slurm.Consumed, e queue.Entry) bool {
 	if slurm.Time(c.Submit).Before(e.Created.Truncate(time.Second)) {
 		return false
 	}
@@ -146,7 +146,7 @@ func ranIn(c *slurm.Consumed, e spool.Entry) bool {
 	return strings.HasPrefix(c.Name, "ponos-")
 }
 
-func (l *listing) json(out io.Writer, found []spool.Summary) error {
+func (l *listing) json(out io.Writer, found []queue.Summary) error {
 	return l.batches(found, func(rows []record) error {
 		for _, r := range rows {
 			if err := app.PrintJSONLine(out, r); err != nil {
@@ -165,7 +165,7 @@ var columns = []string{
 var moreColumns = []string{"job", "cpu_seconds", "max_memory", "code", "options", "command", "cost_dollars"}
 
 // table writes a table for programs: a header, and a line for each task.
-func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) error {
+func (l *listing) table(path string, stdout io.Writer, found []queue.Summary) error {
 	var rows []record
 	parameters, numbers := map[string]bool{}, map[string]bool{}
 	if err := l.batches(found, func(part []record) error {

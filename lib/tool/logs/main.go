@@ -13,12 +13,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 const name = "ponos-log"
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // source is the log of a task.
 type source struct {
-	task   spool.Summary
+	task   queue.Summary
 	shown  int64
 	to     io.Writer
 	prefix *prefixed // nil: the only one
@@ -83,12 +83,12 @@ func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	sources := open(found, text, c.Bool("plain"), c.Bool("attempts"))
 	for _, l := range sources {
 		if n := c.Int("tail"); n > 0 {
-			if l.shown, err = tasklist.Tail(chosen.Spool.Log(l.task.ID), n); err != nil {
+			if l.shown, err = tasklist.Tail(chosen.Queue.Log(l.task.ID), n); err != nil {
 				return err
 			}
 		}
 	}
-	if err = follow(c, chosen.Spool, sources, stderr); err == nil {
+	if err = follow(c, chosen.Queue, sources, stderr); err == nil {
 		for _, l := range sources {
 			if l.prefix != nil {
 				err = errors.Join(err, l.prefix.Close())
@@ -103,7 +103,7 @@ func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 
 // labels are what the lines of logs begin with: names, and where they are not the only ones of their
 // kind, ids.
-func labels(found []spool.Summary, attempts bool) []string {
+func labels(found []queue.Summary, attempts bool) []string {
 	names := make([]string, len(found))
 	count := map[string]int{}
 	width := 0
@@ -129,7 +129,7 @@ func labels(found []spool.Summary, attempts bool) []string {
 }
 
 // open prepares the logs.
-func open(found []spool.Summary, text io.Writer, plain, attempts bool) []*source {
+func open(found []queue.Summary, text io.Writer, plain, attempts bool) []*source {
 	var sources []*source
 	for i, label := range labels(found, attempts) {
 		l := &source{task: found[i], to: text, over: found[i].State.Final()}
@@ -143,7 +143,7 @@ func open(found []spool.Summary, text io.Writer, plain, attempts bool) []*source
 }
 
 // follow prints what the logs have; if it is asked to, until the tasks have ended.
-func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer) error {
+func follow(c *cli.Context, s queue.Client, sources []*source, stderr io.Writer) error {
 	printed := false
 	trouble := ""
 	for {
@@ -195,7 +195,7 @@ func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer)
 }
 
 // checkEnded asks whether the task has ended.
-func (l *source) checkEnded(s *spool.Spool) error {
+func (l *source) checkEnded(s queue.Client) error {
 	e, err := s.Find(l.task.ID)
 	if err != nil {
 		if l.absent = l.absent.Again(clock.Now()); l.absent.Fact() {

@@ -14,26 +14,26 @@ import (
 )
 
 func TestLabels(t *testing.T) {
-	one := spool.Summary{ID: "01a20103-99ea-754e-afc2-aaaa11111111", Slug: "train", Attempt: 1}
-	again := spool.Summary{ID: "01a20103-99ea-754e-afc2-bbbb22222222", Slug: "train", Attempt: 2}
-	other := spool.Summary{ID: "01a20103-99ea-754e-afc2-cccc33333333", Slug: "train", Attempt: 1}
-	third := spool.Summary{ID: "01a20103-99ea-754e-afc2-dddd44444444", Slug: "évaluer", Attempt: 1}
+	one := queue.Summary{ID: "01a20103-99ea-754e-afc2-aaaa11111111", Slug: "train", Attempt: 1}
+	again := queue.Summary{ID: "01a20103-99ea-754e-afc2-bbbb22222222", Slug: "train", Attempt: 2}
+	other := queue.Summary{ID: "01a20103-99ea-754e-afc2-cccc33333333", Slug: "train", Attempt: 1}
+	third := queue.Summary{ID: "01a20103-99ea-754e-afc2-dddd44444444", Slug: "évaluer", Attempt: 1}
 	for _, tt := range []struct {
 		name     string
-		found    []spool.Summary
+		found    []queue.Summary
 		attempts bool
 		want     string
 	}{
-		{"different names", []spool.Summary{one, third}, false, "train   | ,évaluer | "},
-		{"wide characters", []spool.Summary{{ID: "a", Slug: "学習"}, {ID: "b", Slug: "train"}}, false, "学習  | ,train | "},
-		{"one name", []spool.Summary{one, other, third}, false, "train 11111111 | ,train 33333333 | ,évaluer        | "},
-		{"attempts of one task", []spool.Summary{one, again}, true, "train #1 | ,train #2 | "},
-		{"attempts of two tasks of one name", []spool.Summary{one, again, other}, true, "train #1 11111111 | ,train #2          | ,train #1 33333333 | "},
-		{"no name", []spool.Summary{{ID: "a"}, {ID: "b", Slug: "x"}}, false, "a | ,x | "},
-		{"no name, with attempts", []spool.Summary{{ID: "a", Attempt: 1}, {ID: "b", Slug: "x", Attempt: 1}}, true, "a    | ,x #1 | "},
-		{"an escape", []spool.Summary{{ID: "a", Slug: "\x1b[2J"}, {ID: "b", Slug: "x"}}, false, "[2J | ,x   | "},
-		{"names that differ in what is not printed", []spool.Summary{{ID: "a", Slug: "x\ny"}, {ID: "b", Slug: "x y"}}, false, "x y a | ,x y b | "},
-		{"a long one does not move the others far", []spool.Summary{{ID: "a", Slug: strings.Repeat("x", 50)}, {ID: "b", Slug: "x"}}, false,
+		{"different names", []queue.Summary{one, third}, false, "train   | ,évaluer | "},
+		{"wide characters", []queue.Summary{{ID: "a", Slug: "学習"}, {ID: "b", Slug: "train"}}, false, "学習  | ,train | "},
+		{"one name", []queue.Summary{one, other, third}, false, "train 11111111 | ,train 33333333 | ,évaluer        | "},
+		{"attempts of one task", []queue.Summary{one, again}, true, "train #1 | ,train #2 | "},
+		{"attempts of two tasks of one name", []queue.Summary{one, again, other}, true, "train #1 11111111 | ,train #2          | ,train #1 33333333 | "},
+		{"no name", []queue.Summary{{ID: "a"}, {ID: "b", Slug: "x"}}, false, "a | ,x | "},
+		{"no name, with attempts", []queue.Summary{{ID: "a", Attempt: 1}, {ID: "b", Slug: "x", Attempt: 1}}, true, "a    | ,x #1 | "},
+		{"an escape", []queue.Summary{{ID: "a", Slug: "\x1b[2J"}, {ID: "b", Slug: "x"}}, false, "[2J | ,x   | "},
+		{"names that differ in what is not printed", []queue.Summary{{ID: "a", Slug: "x\ny"}, {ID: "b", Slug: "x y"}}, false, "x y a | ,x y b | "},
+		{"a long one does not move the others far", []queue.Summary{{ID: "a", Slug: strings.Repeat("x", 50)}, {ID: "b", Slug: "x"}}, false,
 			strings.Repeat("x", 50) + " | ,x" + strings.Repeat(" ", 39) + " | "},
 	} {
 		if got := strings.Join(labels(tt.found, tt.attempts), ","); got != tt.want {
@@ -110,7 +110,7 @@ func TestCheckEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Add(spool.Entry{ID: "here"}); err != nil {
+	if err := s.Add(queue.Entry{ID: "here"}); err != nil {
 		t.Fatal(err)
 	}
 	sure := task.Absence{Since: clock.Now(), Last: clock.Now(), Misses: 99}
@@ -119,7 +119,7 @@ func TestCheckEnded(t *testing.T) {
 		absent task.Absence
 		over   bool
 	}{{"here", task.Absence{}, false}, {"here", sure, false}, {"gone", task.Absence{}, false}, {"gone", sure, true}} {
-		l := &source{task: spool.Summary{ID: tt.id}, absent: tt.absent}
+		l := &source{task: queue.Summary{ID: tt.id}, absent: tt.absent}
 		err := l.checkEnded(s)
 		if errors.Is(err, queue.ErrGone) != (tt.id == "gone") || l.over != tt.over || l.absent.IsZero() != (tt.id == "here") {
 			t.Errorf("%+v: %v, %+v", tt, err, l)

@@ -13,7 +13,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -21,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -58,7 +58,7 @@ func changeOf(c *cli.Context, command []string) (change, error) {
 
 // make applies what the command line changes to the tasks that are to be submitted, of which a user has chosen some.
 func (ch change) make(
-	c *cli.Context, s *spool.Spool, code source.Wanted, again []spool.Entry, found []spool.Summary, stderr io.Writer,
+	c *cli.Context, s queue.Client, code source.Wanted, again []queue.Entry, found []queue.Summary, stderr io.Writer,
 ) error {
 	chosen := make(map[task.ID]bool, len(found))
 	for _, r := range found {
@@ -104,7 +104,7 @@ func (ch change) make(
 }
 
 // apply changes what the chosen tasks need and run.
-func (ch change) apply(again []spool.Entry, chosen map[task.ID]bool) error {
+func (ch change) apply(again []queue.Entry, chosen map[task.ID]bool) error {
 	for i := range again {
 		e := &again[i]
 		if !chosen[e.RetryOf] {
@@ -118,7 +118,7 @@ func (ch change) apply(again []spool.Entry, chosen map[task.ID]bool) error {
 }
 
 // give gives the chosen tasks new code, and also tasks that follow them, if theirs was that of a chosen one.
-func give(again []spool.Entry, chosen map[task.ID]bool, code task.Source) {
+func give(again []queue.Entry, chosen map[task.ID]bool, code task.Source) {
 	var old []task.Source
 	for _, e := range again {
 		if chosen[e.RetryOf] && e.Source != (task.Source{}) && !slices.ContainsFunc(old, e.Source.Same) {
@@ -134,7 +134,7 @@ func give(again []spool.Entry, chosen map[task.ID]bool, code task.Source) {
 }
 
 // rest changes the request and the command of a task.
-func (ch change) rest(e *spool.Entry) (err error) {
+func (ch change) rest(e *queue.Entry) (err error) {
 	fill := filler(e.Parameters)
 	if ch.find != "" {
 		var parsed request.Request
@@ -196,7 +196,7 @@ func filler(parameters map[string]string) func(word string) (string, error) {
 		row[i] = parameters[c]
 	}
 	return func(word string) (string, error) {
-		t, err := sweep.Parse(word, columns, spool.CheckParameter)
+		t, err := sweep.Parse(word, columns, queue.CheckParameter)
 		return t.Fill(row), err
 	}
 }
@@ -212,7 +212,7 @@ func filled(words []string, fill func(word string) (string, error)) (all []strin
 }
 
 // meet asks whether the cluster can run the tasks, if their requests have changed.
-func (ch change) meet(c *cli.Context, again []spool.Entry, stderr io.Writer) error {
+func (ch change) meet(c *cli.Context, again []queue.Entry, stderr io.Writer) error {
 	if c.IsSet("spool") || ch.find == "" && len(ch.sbatch) == 0 {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (ch change) meet(c *cli.Context, again []spool.Entry, stderr io.Writer) err
 const maxAged = 8
 
 // aged are warnings of directories that have other contents than the code of tasks that keep it.
-func aged(ctx context.Context, again []spool.Entry) (warnings []error) {
+func aged(ctx context.Context, again []queue.Entry) (warnings []error) {
 	var seen []task.Source
 	for _, e := range again {
 		if e.Source.Directory == "" || slices.ContainsFunc(seen, e.Source.Same) {

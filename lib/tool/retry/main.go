@@ -16,7 +16,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -24,6 +23,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 const name = "ponos-retry"
@@ -79,9 +79,9 @@ func retry(c *cli.Context, command []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return err
 	}
-	s, found, errs := chosen.Spool, chosen.Found, chosen.Errs
+	s, found, errs := chosen.Queue, chosen.Found, chosen.Errs
 	if len(chosen.Words) == 0 { // a filter means those that can be retried
-		found = slices.DeleteFunc(slices.Clone(found), func(r spool.Summary) bool { return !r.State.Final() || r.State == task.Completed })
+		found = slices.DeleteFunc(slices.Clone(found), func(r queue.Summary) bool { return !r.State.Final() || r.State == task.Completed })
 		if len(found) == 0 && len(chosen.Found) > 0 {
 			errs = append(errs, fmt.Errorf("nothing to retry: %s", tasklist.CountOf(chosen.Found)))
 		}
@@ -117,9 +117,9 @@ func retry(c *cli.Context, command []string, stdin io.Reader, stdout, stderr io.
 }
 
 // starter is how the agent is started that takes these tasks: by a look at their group, if they have one.
-func starter(c *cli.Context, again []spool.Entry) string {
+func starter(c *cli.Context, again []queue.Entry) string {
 	start, group := tasklist.Start(c.String("config"), c.String("spool")), again[0].Group
-	if c.IsSet("spool") || group == "" || slices.ContainsFunc(again, func(e spool.Entry) bool { return e.Group != group }) {
+	if c.IsSet("spool") || group == "" || slices.ContainsFunc(again, func(e queue.Entry) bool { return e.Group != group }) {
 		return start
 	}
 	look := "ponos run"
@@ -130,13 +130,13 @@ func starter(c *cli.Context, again []spool.Entry) string {
 }
 
 // withoutChildren leaves out the tasks that ended because another one of these was not completed: a filter means that one.
-func withoutChildren(found []spool.Summary) (own []spool.Summary) {
+func withoutChildren(found []queue.Summary) (own []queue.Summary) {
 	has := make(map[task.ID]bool, len(found))
 	for _, r := range found {
 		has[r.ID] = true
 	}
 	for _, r := range found {
-		if !has[spool.FailedParent(r)] {
+		if !has[queue.FailedParent(r)] {
 			own = append(own, r)
 		}
 	}
@@ -145,10 +145,10 @@ func withoutChildren(found []spool.Summary) (own []spool.Summary) {
 
 // withChildren adds the tasks that ended because one of these was not completed: they wait
 // again.
-func withChildren(all, found []spool.Summary) []spool.Summary {
-	children := map[task.ID][]spool.Summary{}
+func withChildren(all, found []queue.Summary) []queue.Summary {
+	children := map[task.ID][]queue.Summary{}
 	for _, r := range all {
-		if parent := spool.FailedParent(r); parent != "" && !r.Retried {
+		if parent := queue.FailedParent(r); parent != "" && !r.Retried {
 			children[parent] = append(children[parent], r)
 		}
 	}
@@ -170,15 +170,15 @@ func withChildren(all, found []spool.Summary) []spool.Summary {
 
 // plan makes the tasks that do others again, the oldest first, and each behind those that it waits
 // for. Errors are of tasks that cannot be retried. With keepCode they run the code that they had.
-func plan(s *spool.Spool, found []spool.Summary, env map[string]string, keepCode bool) (again []spool.Entry, errs []error) {
-	slices.SortStableFunc(found, func(a, b spool.Summary) int { return a.Created.Compare(b.Created) })
-	left := make(map[task.ID]spool.Summary, len(found))
+func plan(s queue.Client, found []queue.Summary, env map[string]string, keepCode bool) (again []queue.Entry, errs []error) {
+	slices.SortStableFunc(found, func(a, b queue.Summary) int { return a.Created.Compare(b.Created) })
+	left := make(map[task.ID]queue.Summary, len(found))
 	for _, r := range found {
 		left[r.ID] = r
 	}
 	chosen := map[task.ID]bool{}
-	var decide func(r spool.Summary)
-	decide = func(r spool.Summary) {
+	var decide func(r queue.Summary)
+	decide = func(r queue.Summary) {
 		if _, ok := left[r.ID]; !ok {
 			return
 		}
@@ -209,15 +209,15 @@ func plan(s *spool.Spool, found []spool.Summary, env map[string]string, keepCode
 // next is the task that does another one again. That must be over: as long as its run may
 // go on, the agent does not say so. It comes after the last attempts of others.
 func next(
-	s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string, chosen map[task.ID]bool, keepCode bool,
-) (spool.Entry, error) {
+	s queue.Client, e queue.Entry, r queue.Summary, env map[string]string, chosen map[task.ID]bool, keepCode bool,
+) (queue.Entry, error) {
 	switch {
 	case !e.State.Final():
 		return e, fault.Hint(fmt.Errorf("it is %s", e.State), "ponos-cancel stops it; it can be retried when it has ended")
 	case e.State == task.Completed:
 		return e, errors.New("it has completed, and only what failed or was stopped is retried")
 	case r.Retried:
-		id, err := s.Retried(r.ID)
+		id, err := s.Latest(r.ID)
 		if err != nil {
 			return e, err
 		}
@@ -257,7 +257,7 @@ func next(
 
 // submit submits tasks again, parents before their children, and returns the ids of those
 // that are new.
-func submit(s *spool.Spool, again []spool.Entry) ([]task.ID, error) {
+func submit(s queue.Client, again []queue.Entry) ([]task.ID, error) {
 	var made []task.ID
 	for len(again) > 0 {
 		// As many as wait for none of the others.
@@ -265,7 +265,7 @@ func submit(s *spool.Spool, again []spool.Entry) ([]task.ID, error) {
 		for _, e := range again {
 			waiting[e.RetryOf] = true
 		}
-		var now, later []spool.Entry
+		var now, later []queue.Entry
 		for _, e := range again {
 			if slices.ContainsFunc(e.After, func(id task.ID) bool { return waiting[id] }) {
 				later = append(later, e)

@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -30,7 +31,7 @@ func made(t *testing.T, lines ...string) *spool.Spool {
 	}
 	for i, line := range lines {
 		words := strings.Fields(line)
-		e := spool.Entry{
+		e := queue.Entry{
 			ID: task.ID(words[0]), Slug: "name-" + words[0], Command: []string{"true"}, Created: noon.Add(time.Duration(i) * time.Minute),
 		}
 		for _, w := range words[2:] {
@@ -45,7 +46,7 @@ func made(t *testing.T, lines ...string) *spool.Spool {
 				e.Source.Archive = value
 			case "of":
 				e.RetryOf, e.Attempt = task.ID(value), 2
-				b, err := s.Retry([]spool.Entry{e})
+				b, err := s.Retry([]queue.Entry{e})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,13 +80,13 @@ func made(t *testing.T, lines ...string) *spool.Spool {
 // what they come after, and what is refused. A retry is called by its task and a prime.
 func retried(t *testing.T, s *spool.Spool, env map[string]string, names ...string) string {
 	t.Helper()
-	all, err := s.Summaries()
+	all, err := s.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []spool.Summary
+	var found []queue.Summary
 	for _, n := range names {
-		i := slices.IndexFunc(all, func(r spool.Summary) bool { return r.Slug == "name-"+n })
+		i := slices.IndexFunc(all, func(r queue.Summary) bool { return r.Slug == "name-"+n })
 		if i < 0 {
 			t.Fatalf("no task %s", n)
 		}
@@ -96,7 +97,7 @@ func retried(t *testing.T, s *spool.Spool, env map[string]string, names ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, err = s.Summaries(); err != nil {
+	if all, err = s.List(); err != nil {
 		t.Fatal(err)
 	}
 	called := func(id task.ID) string {
@@ -196,7 +197,7 @@ func TestRetry(t *testing.T) {
 // A retry of tasks that another process has retried meanwhile is that one's.
 func TestRetryAtTheSameTime(t *testing.T) {
 	s := made(t, "a failed", "b failed")
-	all, err := s.Summaries()
+	all, err := s.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func TestNewRequest(t *testing.T) {
 		{"", []string{"mem=2G"}, "account=a gres=gpu:1 mem=2G time=5"},
 		{"", nil, "account=a mem=300M time=5 gres=gpu:1"},
 	} {
-		e := spool.Entry{Request: task.Request{Find: "cpu(cores=1)", Sbatch: []string{"account=a", "mem=300M", "time=5", "gres=gpu:1"}}}
+		e := queue.Entry{Request: task.Request{Find: "cpu(cores=1)", Sbatch: []string{"account=a", "mem=300M", "time=5", "gres=gpu:1"}}}
 		if err := (change{find: tt.find, sbatch: tt.sbatch}).rest(&e); err != nil {
 			t.Errorf("%+v: %v", tt, err)
 		}

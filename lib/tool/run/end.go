@@ -7,17 +7,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // end says how the tasks have ended, and what can be done next.
-func (r *running) end(tasks []spool.Summary) error {
-	bad := slices.DeleteFunc(slices.Clone(tasks), func(t spool.Summary) bool { return t.State == task.Completed })
+func (r *running) end(tasks []queue.Summary) error {
+	bad := slices.DeleteFunc(slices.Clone(tasks), func(t queue.Summary) bool { return t.State == task.Completed })
 	if r.single == "" {
 		fmt.Fprintf(r.stderr, "%s: %s: %s, in %s\n", name, r.group, tasklist.CountOf(tasks), clock.Since(r.began).Truncate(time.Second))
 	}
@@ -48,7 +48,7 @@ func (r *running) end(tasks []spool.Summary) error {
 }
 
 // code is the option by which a retry gets the code as it is then.
-func (r *running) code(bad spool.Summary) (option, when string) {
+func (r *running) code(bad queue.Summary) (option, when string) {
 	e, err := r.spool.Read(bad)
 	switch {
 	case err != nil || e.Source.InPlace:
@@ -62,8 +62,8 @@ func (r *running) code(bad spool.Summary) (option, when string) {
 }
 
 // failures are lines for tasks that did not complete: by their reasons, those of most tasks first.
-func failures(bad []spool.Summary, why func(spool.Summary) string) (lines []string) {
-	by := map[string][]spool.Summary{}
+func failures(bad []queue.Summary, why func(queue.Summary) string) (lines []string) {
+	by := map[string][]queue.Summary{}
 	for _, t := range bad {
 		key := string(t.State) + ": " + task.Clean(t.Reason)
 		by[key] = append(by[key], t)

@@ -26,7 +26,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -35,6 +34,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/tool/setup"
 	"github.com/ponos-tools/ponos/lib/tool/submit"
 )
@@ -147,7 +147,7 @@ func (r *running) submit(c *cli.Context, args []string, stdin io.Reader) error {
 	if err := made.Latest(c, r.stderr); err != nil {
 		return err
 	}
-	r.spool = made.Spool
+	r.spool = made.Queue
 	for _, id := range made.Batch.IDs {
 		r.wanted[id] = true
 	}
@@ -173,7 +173,7 @@ func (r *running) choose(flag func(string) string) error {
 	if err != nil {
 		return err
 	}
-	all, err := r.spool.Summaries()
+	all, err := r.spool.List()
 	if err != nil {
 		return err
 	}
@@ -385,7 +385,7 @@ func printPipeline(c *cli.Context, made string, look bool, args []string, stdout
 type running struct {
 	config  config.Config
 	options assembly.Options
-	spool   *spool.Spool
+	spool   queue.Client
 	group   string
 	where   string
 	wanted  map[task.ID]bool

@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // made are so many tasks in a state, which have begun a minute ago.
-func made(n int, state task.State, reason string) (all []spool.Summary) {
+func made(n int, state task.State, reason string) (all []queue.Summary) {
 	for i := range n {
-		t := spool.Summary{ID: task.ID(fmt.Sprintf("%s-%d", state, i)), Slug: fmt.Sprintf("lr-%d", i), State: state, Reason: reason}
+		t := queue.Summary{ID: task.ID(fmt.Sprintf("%s-%d", state, i)), Slug: fmt.Sprintf("lr-%d", i), State: state, Reason: reason}
 		if state != task.Pending {
 			t.Started = noon.Add(-time.Minute)
 		}
@@ -31,8 +31,8 @@ func made(n int, state task.State, reason string) (all []spool.Summary) {
 func TestView(t *testing.T) {
 	v := view{
 		name: "lr", where: "on Slurm", began: noon.Add(-2 * time.Minute), keys: true,
-		why:     func(t spool.Summary) string { return t.Reason + ": nan" },
-		metrics: func(t spool.Summary) string { return map[string]string{"lr-1": "acc NaN  loss 0.25"}[t.Slug] },
+		why:     func(t queue.Summary) string { return t.Reason + ": nan" },
+		metrics: func(t queue.Summary) string { return map[string]string{"lr-1": "acc NaN  loss 0.25"}[t.Slug] },
 	}
 	v.tasks = append(append(made(10, task.Completed, ""), made(2, task.Failed, "exit code 3")...), append(made(3, task.Running, ""), made(5, task.Pending, "Priority")...)...)
 	const want = `lr: 20 tasks: 5 pending, 3 running, 10 completed, 2 failed, 6.0 tasks/min, about 1m20s left, on Slurm
@@ -71,8 +71,8 @@ q leaves the run, which goes on; ^C ^C cancels it`
 func TestWaits(t *testing.T) {
 	var out strings.Builder
 	s := screen{r: &running{single: "a", stderr: &out}}
-	waits := func(reason string) []spool.Summary { return made(2, task.Pending, reason) }
-	for i, tasks := range [][]spool.Summary{
+	waits := func(reason string) []queue.Summary { return made(2, task.Pending, reason) }
+	for i, tasks := range [][]queue.Summary{
 		waits("Priority"), waits("Priority"), // printed after this
 		waits("Priority"), waits("Resources"), made(2, task.Running, "Resources"), waits("Resources"), waits(""), waits("BeginTime"), waits("BeginTime"),
 	} {
@@ -117,7 +117,7 @@ func TestInterrupts(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	bad := append(made(2, task.Failed, "exit code 3"), made(1, task.Error, "time limit")...)
-	got := strings.Join(failures(bad, func(t spool.Summary) string {
+	got := strings.Join(failures(bad, func(t queue.Summary) string {
 		if t.State == task.Error {
 			return t.Reason
 		}

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/metrics"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // screen is where a run is shown: a view that is drawn again in its place on a terminal, and lines elsewhere. Of a single task the log is
@@ -77,7 +77,7 @@ func (s *screen) say(text string) {
 }
 
 // show shows the state of the tasks.
-func (s *screen) show(tasks []spool.Summary, notes *notes, now time.Time) {
+func (s *screen) show(tasks []queue.Summary, notes *notes, now time.Time) {
 	fresh, note := notes.take()
 	if !s.inPlace {
 		s.print(fresh)
@@ -120,7 +120,7 @@ func (s *screen) print(lines []string) {
 }
 
 // waits prints why nothing runs, where that lasts, and again when it changes.
-func (s *screen) waits(tasks []spool.Summary, now time.Time) {
+func (s *screen) waits(tasks []queue.Summary, now time.Time) {
 	why := waitsFor(tasks)
 	switch {
 	case why == "" || s.idle.IsZero() || now.Before(s.idle):
@@ -132,7 +132,7 @@ func (s *screen) waits(tasks []spool.Summary, now time.Time) {
 }
 
 // waitsFor is what tasks wait for of which none runs; "": some do, or nothing is known of them.
-func waitsFor(tasks []spool.Summary) (why string) {
+func waitsFor(tasks []queue.Summary) (why string) {
 	for _, t := range tasks {
 		switch {
 		case t.State.Final():
@@ -146,7 +146,7 @@ func waitsFor(tasks []spool.Summary) (why string) {
 }
 
 // lines prints a line when there is something new to count, where there is no terminal.
-func (s *screen) lines(tasks []spool.Summary, now time.Time) {
+func (s *screen) lines(tasks []queue.Summary, now time.Time) {
 	s.waits(tasks, now)
 	if s.r.single != "" || len(tasks) == 0 {
 		return
@@ -166,12 +166,12 @@ func (s *screen) lines(tasks []spool.Summary, now time.Time) {
 // view is what is to be seen of a run at a time.
 type view struct {
 	name, where string
-	tasks       []spool.Summary
+	tasks       []queue.Summary
 	began       time.Time
 	note        string
 	keys        bool
-	why         func(spool.Summary) string // the reason of a failure, and its last line
-	metrics     func(spool.Summary) string // of a task that runs
+	why         func(queue.Summary) string // the reason of a failure, and its last line
+	metrics     func(queue.Summary) string // of a task that runs
 }
 
 // states are the parts of the bar, in its order, and their characters.
@@ -200,7 +200,7 @@ func (v view) lines(now time.Time, width, height int) []string {
 		room--
 	}
 	room = max(0, room)
-	var running, bad, waits []spool.Summary
+	var running, bad, waits []queue.Summary
 	for _, t := range v.tasks {
 		switch {
 		case !t.State.Final() && !t.Started.IsZero():
@@ -211,9 +211,9 @@ func (v view) lines(now time.Time, width, height int) []string {
 			waits = append(waits, t)
 		}
 	}
-	slices.SortStableFunc(bad, func(a, b spool.Summary) int { return b.Ended.Compare(a.Ended) })
+	slices.SortStableFunc(bad, func(a, b queue.Summary) int { return b.Ended.Compare(a.Ended) })
 	each := max(1, room/3)
-	add := func(tasks []spool.Summary, what string, text func(spool.Summary) string) {
+	add := func(tasks []queue.Summary, what string, text func(queue.Summary) string) {
 		shown := min(len(tasks), each, room)
 		for _, t := range tasks[:shown] {
 			called := app.Fill(app.Cut(task.Clean(t.Slug), longName), min(longName, v.widest()))
@@ -225,10 +225,10 @@ func (v view) lines(now time.Time, width, height int) []string {
 		}
 	}
 	add(bad, "that have not completed", v.why)
-	add(running, "that run", func(t spool.Summary) string {
+	add(running, "that run", func(t queue.Summary) string {
 		return strings.TrimRight(fmt.Sprintf("%s  %s", max(0, now.Sub(t.Started)).Truncate(time.Second), v.metrics(t)), " ")
 	})
-	add(waits, "that wait", func(t spool.Summary) string { return task.Clean(t.Reason) })
+	add(waits, "that wait", func(t queue.Summary) string { return task.Clean(t.Reason) })
 	if v.note != "" {
 		lines = append(lines, v.note)
 	}
@@ -288,9 +288,9 @@ func (v view) left(now time.Time) string {
 }
 
 // metrics returns what words a task's metrics. One that cannot be read is told by ponos-list: it may be half written now.
-func (r *running) metrics() func(spool.Summary) string {
+func (r *running) metrics() func(queue.Summary) string {
 	numbers := tasklist.OpenMetrics(r.spool)
-	return func(t spool.Summary) string {
+	return func(t queue.Summary) string {
 		values, _ := numbers.Running(t)
 		var words []string
 		for _, name := range values.Names() {
@@ -301,7 +301,7 @@ func (r *running) metrics() func(spool.Summary) string {
 }
 
 // why is the reason of a task, and the last line that it has written.
-func (r *running) why(t spool.Summary) string {
+func (r *running) why(t queue.Summary) string {
 	text := task.Clean(t.Reason)
 	if line := r.lastLine(t.ID); line != "" {
 		text += ": " + line

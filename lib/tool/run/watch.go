@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 const (
@@ -44,13 +44,13 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 	defer text.Close()
 	tick := time.NewTicker(looks)
 	defer tick.Stop()
-	var tasks []spool.Summary
+	var tasks []queue.Summary
 	var read time.Time
 	var absent task.Absence
 	var keys interrupts
 	for {
-		if now := clock.Now(); look.Changed() || now.Sub(read) > reread || now.Before(read) {
-			all, err := r.spool.Summaries()
+		if now := clock.Now(); look() || now.Sub(read) > reread || now.Before(read) {
+			all, err := r.spool.List()
 			switch {
 			case err == nil:
 				tasks, read = r.mine(all), now
@@ -71,7 +71,7 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 			}
 		}
 		s.show(tasks, notes, clock.Now())
-		switch over := !slices.ContainsFunc(tasks, func(t spool.Summary) bool { return !t.State.Final() }); {
+		switch over := !slices.ContainsFunc(tasks, func(t queue.Summary) bool { return !t.State.Final() }); {
 		case absent.Fact():
 			gone := len(r.wanted) - len(tasks)
 			return errors.Join(fmt.Errorf("%d of %d tasks are gone from the spool", gone, len(r.wanted)), attended.end(0))
@@ -114,9 +114,9 @@ func (r *running) watch(ctx context.Context, stdin io.Reader) error {
 		case pressed == asks:
 			s.say(fmt.Sprintf("^C again within %s cancels; else it goes on: %s shows it", again, r.again()))
 		case pressed == cancels:
-			open := slices.DeleteFunc(slices.Clone(tasks), func(t spool.Summary) bool { return t.State.Final() })
+			open := slices.DeleteFunc(slices.Clone(tasks), func(t queue.Summary) bool { return t.State.Final() })
 			s.say(fmt.Sprintf("cancelling %s", tasklist.CountOf(open)))
-			if err := errors.Join(r.spool.RequestStops(open)...); err != nil {
+			if err := errors.Join(r.spool.Cancel(open)...); err != nil {
 				notes.say(fault.Text(err))
 			}
 		}
@@ -174,7 +174,7 @@ func (r *running) name() {
 }
 
 // mine are the tasks of the run, with those that do some of them again in their place.
-func (r *running) mine(all []spool.Summary) (found []spool.Summary) {
+func (r *running) mine(all []queue.Summary) (found []queue.Summary) {
 	wanted := make(map[task.ID]bool, len(r.wanted))
 	for id := range r.wanted {
 		wanted[id] = true
@@ -189,7 +189,7 @@ func (r *running) mine(all []spool.Summary) (found []spool.Summary) {
 }
 
 // last is the last attempt of a single task.
-func (r *running) last(tasks []spool.Summary) task.ID {
+func (r *running) last(tasks []queue.Summary) task.ID {
 	if len(tasks) > 0 {
 		return tasks[0].ID
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -18,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // job is a job script for sbatch as a task.
@@ -98,7 +98,7 @@ func jobScript(c *cli.Context, args, words []string) (*job, error) {
 // jobName is a name for the tasks of a script.
 func jobName(base string, array bool) string {
 	base = strings.TrimSuffix(base, filepath.Ext(base))
-	if spool.CheckName(base) != nil {
+	if queue.CheckName(base) != nil {
 		base = "task"
 	}
 	if array {
@@ -237,8 +237,8 @@ func elements(value string) (table *sweep.Table, limit string, err error) {
 			return nil, "", bad
 		}
 		for n := from; n <= to; n += every {
-			if table.Rows = append(table.Rows, []string{strconv.FormatUint(n, 10)}); len(table.Rows) > spool.MaxBatch {
-				return nil, "", fmt.Errorf("--array has more than %d elements", spool.MaxBatch)
+			if table.Rows = append(table.Rows, []string{strconv.FormatUint(n, 10)}); len(table.Rows) > queue.MaxBatch {
+				return nil, "", fmt.Errorf("--array has more than %d elements", queue.MaxBatch)
 			}
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -29,6 +28,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 const name = "ponos-submit"
@@ -94,9 +94,9 @@ func Flags() []cli.Flag {
 
 // Submitted are the tasks that a command line has submitted.
 type Submitted struct {
-	Spool *spool.Spool
-	Tasks []spool.Entry // without ids
-	Batch spool.Batch
+	Queue queue.Client
+	Tasks []queue.Entry // without ids
+	Batch queue.Batch
 }
 
 // ForGroup reports whether a command line names a group and nothing to submit.
@@ -113,7 +113,7 @@ func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
-	s, all, batch := made.Spool, made.Tasks, made.Batch // Latest changes its ids
+	s, all, batch := made.Queue, made.Tasks, made.Batch // Latest changes its ids
 	if err := show(c, stdout, all, batch); err != nil {
 		return err
 	}
@@ -131,11 +131,11 @@ func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Wr
 		return nil
 	}
 	if len(all) > 1 {
-		w.stop = stopOf(c, s, all[0].Group)
+		w.stop = stopOf(c, all[0].Group)
 		return w.waitForAll(c, batch.IDs)
 	}
 	if c.IsSet("spool") {
-		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", shell.Quote(s.Dir), batch.IDs[0])
+		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", shell.Quote(c.String("spool")), batch.IDs[0])
 	}
 	return w.wait(c.Context, stdout)
 }
@@ -182,7 +182,7 @@ func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer) (m
 	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
 		return made, err
 	}
-	all := []spool.Entry{e}
+	all := []queue.Entry{e}
 	if table != nil {
 		if all, err = expand(c, e, *table, stderr); err != nil {
 			return made, err
@@ -219,16 +219,16 @@ func wanted(c *cli.Context) source.Wanted {
 }
 
 // add puts tasks into the spool.
-func add(s *spool.Spool, key string, words []string, all []spool.Entry) (spool.Batch, error) {
+func add(s queue.Client, key string, words []string, all []queue.Entry) (queue.Batch, error) {
 	if key != "" || len(all) > 1 {
 		return s.AddAll(key, words, all)
 	}
 	id, err := uuid.NewV7() // grows with time, so that the oldest comes first
 	if err != nil {
-		return spool.Batch{}, err
+		return queue.Batch{}, err
 	}
 	all[0].ID = task.ID(id.String())
-	return spool.Batch{IDs: []task.ID{all[0].ID}, New: 1}, s.Add(all[0])
+	return queue.Batch{IDs: []task.ID{all[0].ID}, New: 1}, s.Add(all[0])
 }
 
 // Latest takes the last attempts of tasks that were submitted before, and warns of those that have other code, and did not complete.
@@ -236,7 +236,7 @@ func (m Submitted) Latest(c *cli.Context, stderr io.Writer) (err error) {
 	if m.Batch.New == len(m.Tasks) {
 		return nil
 	}
-	s, other := m.Spool, 0
+	s, other := m.Queue, 0
 	for i, id := range m.Batch.IDs {
 		if m.Batch.IDs[i], err = s.Latest(id); err != nil {
 			return err
@@ -255,7 +255,7 @@ func (m Submitted) Latest(c *cli.Context, stderr io.Writer) (err error) {
 }
 
 // show prints the tasks' ids.
-func show(c *cli.Context, stdout io.Writer, all []spool.Entry, batch spool.Batch) error {
+func show(c *cli.Context, stdout io.Writer, all []queue.Entry, batch queue.Batch) error {
 	out := bufio.NewWriter(stdout)
 	for i, id := range batch.IDs {
 		if !c.Bool("json") {
@@ -275,7 +275,7 @@ func show(c *cli.Context, stdout io.Writer, all []spool.Entry, batch spool.Batch
 }
 
 // summary counts tasks by their states.
-func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
+func summary(stderr io.Writer, all []queue.Entry, batch queue.Batch) {
 	text := fmt.Sprintf("%d tasks submitted", batch.New)
 	if batch.New == 1 {
 		text = "1 task submitted"
@@ -289,17 +289,13 @@ func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
 	fmt.Fprintf(stderr, "%s: %s\n", name, text)
 }
 
-func openSpool(c *cli.Context, stderr io.Writer) (*spool.Spool, error) {
-	dir, err := tasklist.SpoolDir(c.String("config"), c.String("spool"))
-	if err != nil {
-		return nil, err
-	}
-	return spool.MakeOnce(assembly.Places(stderr, c.App.Name), dir, clock.Now())
+func openSpool(c *cli.Context, stderr io.Writer) (queue.Client, error) {
+	return tasklist.Make(c.String("config"), c.String("spool"), assembly.Places(stderr, c.App.Name))
 }
 
 // entry makes the task that the command line describes, without its source and id.
-func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.Entry, error) {
-	e := spool.Entry{
+func entry(c *cli.Context, s queue.Client, words []string, sweep bool) (queue.Entry, error) {
+	e := queue.Entry{
 		Slug: c.String("name"), Group: c.String("group"), Key: c.String("key"), Process: c.String("process"), Worker: c.String("worker"),
 		Command: words, RequiresGPU: c.Bool("gpu"), Created: clock.Now().UTC(),
 	}
@@ -326,7 +322,7 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 	}
 	if e.Slug == "" {
 		e.Slug = slug(e)
-		if spool.CheckName(e.Slug) != nil { // the command's word can be anything
+		if queue.CheckName(e.Slug) != nil { // the command's word can be anything
 			e.Slug = "task"
 		}
 	}
@@ -394,37 +390,37 @@ func configured(c *cli.Context, sweep bool) error {
 }
 
 // onEnd is the command that runs when the group has ended.
-func onEnd(c *cli.Context, sweep bool) (spool.OnEnd, error) {
+func onEnd(c *cli.Context, sweep bool) (queue.OnEnd, error) {
 	line := c.String("on-end")
 	switch {
 	case !c.IsSet("on-end"), line == "none":
-		return spool.OnEnd{}, nil
+		return queue.OnEnd{}, nil
 	case strings.TrimSpace(line) == "":
-		return spool.OnEnd{}, fault.Errorf(fault.Usage, "--on-end: the command is empty")
+		return queue.OnEnd{}, fault.Errorf(fault.Usage, "--on-end: the command is empty")
 	case c.String("group") == "" && !sweep:
-		return spool.OnEnd{}, fault.Errorf(fault.Usage, "--on-end needs --group, or a sweep")
+		return queue.OnEnd{}, fault.Errorf(fault.Usage, "--on-end needs --group, or a sweep")
 	}
 	dir, err := os.Getwd()
-	return spool.OnEnd{Command: line, Directory: dir}, err
+	return queue.OnEnd{Command: line, Directory: dir}, err
 }
 
 // check looks at what the user calls the task.
-func check(c *cli.Context, e spool.Entry) error {
+func check(c *cli.Context, e queue.Entry) error {
 	if c.IsSet("name") {
-		if err := spool.CheckName(e.Slug); err != nil {
+		if err := queue.CheckName(e.Slug); err != nil {
 			return fault.Errorf(fault.Usage, "--name: %w", err)
 		}
 	}
 	if c.IsSet("group") && e.Group == "" {
 		return fault.Errorf(fault.Usage, "--group: the name is empty")
 	}
-	if err := spool.CheckGroup(e.Group); err != nil {
+	if err := queue.CheckGroup(e.Group); err != nil {
 		return fault.Errorf(fault.Usage, "--group: %w", err)
 	}
 	if c.IsSet("key") && e.Key == "" {
 		return fault.Errorf(fault.Usage, "--key: the key is empty")
 	}
-	if err := spool.CheckKey(e.Key); err != nil {
+	if err := queue.CheckKey(e.Key); err != nil {
 		return fault.Errorf(fault.Usage, "--key: %w", err)
 	}
 	if e.Process != "" {
@@ -483,12 +479,12 @@ var tools = map[string]string{
 }
 
 // parents are the tasks of --after.
-func parents(c *cli.Context, s *spool.Spool) ([]task.ID, error) {
+func parents(c *cli.Context, s queue.Client) ([]task.ID, error) {
 	wanted := c.StringSlice("after")
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	all, err := s.Summaries()
+	all, err := s.List()
 	if err != nil {
 		return nil, err
 	}
@@ -522,7 +518,7 @@ func image(c *cli.Context) (string, error) {
 }
 
 // slug names a task after what it runs.
-func slug(e spool.Entry) string {
+func slug(e queue.Entry) string {
 	switch {
 	case len(e.Command) > 0:
 		return path.Base(e.Command[0])

@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
@@ -40,7 +41,7 @@ func TestEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []spool.Entry{{ID: "aaaaaaaa", Slug: "one"}, {ID: "bbbbbbbb", Slug: "two"}} {
+	for _, e := range []queue.Entry{{ID: "aaaaaaaa", Slug: "one"}, {ID: "bbbbbbbb", Slug: "two"}} {
 		if err := s.Add(e); err != nil {
 			t.Fatal(err)
 		}
@@ -161,9 +162,9 @@ func TestSummary(t *testing.T) {
 		{2, 0, "g", "0 tasks submitted, 2 submitted before"}, {2, 1, "g", "1 task submitted, 1 submitted before, in group g"},
 	} {
 		var stderr strings.Builder
-		all := make([]spool.Entry, tt.all)
+		all := make([]queue.Entry, tt.all)
 		all[0].Group = tt.group
-		if summary(&stderr, all, spool.Batch{IDs: make([]task.ID, tt.all), New: tt.fresh}); stderr.String() != "ponos-submit: "+tt.want+"\n" {
+		if summary(&stderr, all, queue.Batch{IDs: make([]task.ID, tt.all), New: tt.fresh}); stderr.String() != "ponos-submit: "+tt.want+"\n" {
 			t.Errorf("%+v: %s", tt, &stderr)
 		}
 	}

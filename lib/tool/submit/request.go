@@ -13,13 +13,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -123,7 +123,7 @@ func numbered(c *cli.Context) error {
 
 // requested reads those flags into a task. In a sweep the request may have placeholders, and
 // is checked when they are filled in.
-func requested(c *cli.Context, e *spool.Entry, sweep bool) error {
+func requested(c *cli.Context, e *queue.Entry, sweep bool) error {
 	e.Request = task.Request{Find: c.String("find"), Sbatch: c.StringSlice("sbatch")}
 	for _, o := range sbatch.All() {
 		if o.Typed == "" || !c.IsSet(o.Name) {
@@ -199,11 +199,11 @@ type template struct {
 }
 
 func parseRequest(r task.Request, columns []string) (t template, err error) {
-	if t.find, err = sweep.Parse(r.Find, columns, spool.CheckParameter); err != nil {
+	if t.find, err = sweep.Parse(r.Find, columns, queue.CheckParameter); err != nil {
 		return t, fault.Errorf(fault.Usage, "--find: %w", err)
 	}
 	for _, s := range r.Sbatch {
-		one, err := sweep.Parse(s, columns, spool.CheckParameter)
+		one, err := sweep.Parse(s, columns, queue.CheckParameter)
 		if err != nil {
 			return t, fault.Errorf(fault.Usage, "--sbatch: %w", err)
 		}

@@ -14,12 +14,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // listMark begins a list of values, in front of the command.
@@ -107,20 +107,20 @@ func parameters(c *cli.Context, lists [][]string, stdin io.Reader) (*sweep.Table
 		} else if app.IsTerminal(stdin) {
 			return nil, fault.Errorf(fault.Usage, "--each -: standard input is a terminal")
 		}
-		table, err := sweep.Read(task.Clean(name), from, spool.MaxBatch, spool.CheckParameter)
+		table, err := sweep.Read(task.Clean(name), from, queue.MaxBatch, queue.CheckParameter)
 		if err != nil {
 			return nil, fault.Errorf(fault.Usage, "--each: %w", err)
 		}
 		all = append(all, table)
 	}
-	more, err := sweep.Lists(lists, spool.CheckParameter)
+	more, err := sweep.Lists(lists, queue.CheckParameter)
 	if err != nil {
 		return nil, fault.Errorf(fault.Usage, "%q: %w", listMark, err)
 	}
 	if all = append(all, more...); len(all) == 0 {
 		return nil, nil
 	}
-	table, err := sweep.Product(all, spool.MaxBatch)
+	table, err := sweep.Product(all, queue.MaxBatch)
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err)
 	}
@@ -131,7 +131,7 @@ func parameters(c *cli.Context, lists [][]string, stdin io.Reader) (*sweep.Table
 const shortName = 60
 
 // expand makes a task of each row of a table.
-func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) ([]spool.Entry, error) {
+func expand(c *cli.Context, e queue.Entry, table sweep.Table, stderr io.Writer) ([]queue.Entry, error) {
 	all, requests, unused, err := tasks(e, table, c.IsSet("name"))
 	if err != nil {
 		return nil, err
@@ -144,10 +144,10 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 
 // tasks are those that the rows of a table make of one with placeholders; named says that its name is
 // the user's. Requests are theirs, each once, and unused the columns that neither command nor request has.
-func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, requests []task.Request, unused []string, err error) {
+func tasks(e queue.Entry, table sweep.Table, named bool) (all []queue.Entry, requests []task.Request, unused []string, err error) {
 	var words []sweep.Template
 	for _, w := range e.Command {
-		t, err := sweep.Parse(w, table.Columns, spool.CheckParameter)
+		t, err := sweep.Parse(w, table.Columns, queue.CheckParameter)
 		if err != nil {
 			err = fault.Errorf(fault.Usage, "command: %w", err)
 			return nil, nil, nil, fault.Hint(err, "to pass a word in braces to the command, double them: {{word}}")
@@ -178,7 +178,7 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 		}
 	}
 	number := cmp.Or(placeholder.ReplaceAllString(e.Slug, ""), "task") // if the parameters make an invalid name
-	all = make([]spool.Entry, len(table.Rows))
+	all = make([]queue.Entry, len(table.Rows))
 	seen := map[string]bool{}
 	for n, row := range table.Rows {
 		one := e
@@ -201,11 +201,11 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 		for i, value := range row {
 			one.Parameters[table.Columns[i]] = value
 		}
-		if err := spool.CheckParameters(one.Parameters); err != nil {
+		if err := queue.CheckParameters(one.Parameters); err != nil {
 			return nil, nil, nil, fault.Errorf(fault.Usage, "row %d: %w", n+1, err)
 		}
 		one.Slug = names.Fill(row)
-		if err := spool.CheckName(one.Slug); err != nil {
+		if err := queue.CheckName(one.Slug); err != nil {
 			if named {
 				return nil, nil, nil, fault.Errorf(fault.Usage, "--name: row %d: %w", n+1, err)
 			}
@@ -221,7 +221,7 @@ func tasks(e spool.Entry, table sweep.Table, named bool) (all []spool.Entry, req
 
 // nameTemplate is what the tasks are called: by default after their
 // parameters, in characters that may be those of a directory.
-func nameTemplate(e spool.Entry, table sweep.Table, named bool) (sweep.Template, error) {
+func nameTemplate(e queue.Entry, table sweep.Table, named bool) (sweep.Template, error) {
 	text := e.Slug
 	if !named {
 		var parts []string
@@ -230,7 +230,7 @@ func nameTemplate(e spool.Entry, table sweep.Table, named bool) (sweep.Template,
 		}
 		text = strings.Join(parts, "_")
 	}
-	t, err := sweep.Parse(text, table.Columns, spool.CheckParameter)
+	t, err := sweep.Parse(text, table.Columns, queue.CheckParameter)
 	if err != nil {
 		return t, fault.Errorf(fault.Usage, "--name: %w", err)
 	}
@@ -243,7 +243,7 @@ var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 // NewGroup is a name for the group of a sweep: that of its key, which is the same each
 // time, or else one that is not there yet.
 func NewGroup(slug, key string) (string, error) {
-	if key != "" && spool.CheckGroup(key) == nil {
+	if key != "" && queue.CheckGroup(key) == nil {
 		return key, nil
 	}
 	var b [3]byte
@@ -254,7 +254,7 @@ func NewGroup(slug, key string) (string, error) {
 		return "", err
 	}
 	group := strings.Map(func(r rune) rune {
-		if spool.CheckGroup("x"+string(r)) != nil {
+		if queue.CheckGroup("x"+string(r)) != nil {
 			return '-'
 		}
 		return r

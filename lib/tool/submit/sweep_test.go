@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // result is an error with its hint, or what there is without one.
@@ -58,40 +58,40 @@ func TestTasks(t *testing.T) {
 	two := table("lr|seed", "0.1|1", "0.2|2")
 	for _, tt := range []struct {
 		name  string
-		e     spool.Entry
+		e     queue.Entry
 		table sweep.Table
 		named bool
 		want  string
 	}{
-		{"names of the parameters", spool.Entry{Command: []string{"t", "{lr}", "{seed}"}}, two, false, "lr-0.1_seed-1:t,0.1,1 lr-0.2_seed-2:t,0.2,2"},
-		{"a name of the user", spool.Entry{Command: []string{"t", "{lr}"}, Slug: "s{seed}"}, two, true, "s1:t,0.1 s2:t,0.2 unused seed"},
-		{"a name without placeholders", spool.Entry{Command: []string{"t", "{lr}{seed}"}, Slug: "s"}, two, true, "s:t,0.11 s:t,0.22"},
-		{"values are not templates", spool.Entry{Command: []string{"t", "{a}"}}, table("a|b", "{b}|1"), false, "a-{b}_b-1:t,{b} unused b"},
-		{"a long name is a number", spool.Entry{Command: []string{"t", "{a}"}, Slug: "t"}, table("a", "x", long), false, "a-x:t,x t-2:t," + long},
-		{"so is one with a control character", spool.Entry{Command: []string{"t", "{a}"}, Slug: "t"}, table("a", "x\ny"), false, "t-1:t,x\ny"},
-		{"no placeholder is part of a number", spool.Entry{Command: []string{"{a}", "{b}"}, Slug: "{a}"}, table("a|b", "x|"+long), false, "task-1:x," + long},
-		{"a program in the table", spool.Entry{Command: []string{"bin/{p}"}}, table("p", "a", "b"), false, "p-a:bin/a p-b:bin/b"},
-		{"a request only", spool.Entry{Command: []string{"t"}, Request: task.Request{Sbatch: []string{"mem={gb}G"}}}, table("gb", "1", "2", "1"), false,
+		{"names of the parameters", queue.Entry{Command: []string{"t", "{lr}", "{seed}"}}, two, false, "lr-0.1_seed-1:t,0.1,1 lr-0.2_seed-2:t,0.2,2"},
+		{"a name of the user", queue.Entry{Command: []string{"t", "{lr}"}, Slug: "s{seed}"}, two, true, "s1:t,0.1 s2:t,0.2 unused seed"},
+		{"a name without placeholders", queue.Entry{Command: []string{"t", "{lr}{seed}"}, Slug: "s"}, two, true, "s:t,0.11 s:t,0.22"},
+		{"values are not templates", queue.Entry{Command: []string{"t", "{a}"}}, table("a|b", "{b}|1"), false, "a-{b}_b-1:t,{b} unused b"},
+		{"a long name is a number", queue.Entry{Command: []string{"t", "{a}"}, Slug: "t"}, table("a", "x", long), false, "a-x:t,x t-2:t," + long},
+		{"so is one with a control character", queue.Entry{Command: []string{"t", "{a}"}, Slug: "t"}, table("a", "x\ny"), false, "t-1:t,x\ny"},
+		{"no placeholder is part of a number", queue.Entry{Command: []string{"{a}", "{b}"}, Slug: "{a}"}, table("a|b", "x|"+long), false, "task-1:x," + long},
+		{"a program in the table", queue.Entry{Command: []string{"bin/{p}"}}, table("p", "a", "b"), false, "p-a:bin/a p-b:bin/b"},
+		{"a request only", queue.Entry{Command: []string{"t"}, Request: task.Request{Sbatch: []string{"mem={gb}G"}}}, table("gb", "1", "2", "1"), false,
 			"gb-1:t gb-2:t gb-1:t mem=1G mem=2G"},
-		{"no row needs what another has", spool.Entry{Command: []string{"t"}, Request: task.Request{Find: "{f}"}}, table("f", "cpu(mem=1G)", ""), false,
+		{"no row needs what another has", queue.Entry{Command: []string{"t"}, Request: task.Request{Find: "{f}"}}, table("f", "cpu(mem=1G)", ""), false,
 			"f-cpu(mem=1G):t f-:t cpu(mem=1G) "},
 
-		{"no placeholder", spool.Entry{Command: []string{"t"}, Slug: "{lr}"}, two, true,
+		{"no placeholder", queue.Entry{Command: []string{"t"}, Slug: "{lr}"}, two, true,
 			"error the command has no placeholder: all tasks would be the same; put the value of a column into it, as in --lr {lr}"},
-		{"an unknown column", spool.Entry{Command: []string{"t", "{x}"}}, two, false,
+		{"an unknown column", queue.Entry{Command: []string{"t", "{x}"}}, two, false,
 			"error command: unknown column {x}; the columns are lr, seed; to pass a word in braces to the command, double them: {{word}}"},
-		{"a bad request in the second row", spool.Entry{Command: []string{"t"}, Request: task.Request{Find: "cpu(mem={m})"}}, table("m", "1G", "lots"), false,
+		{"a bad request in the second row", queue.Entry{Command: []string{"t"}, Request: task.Request{Find: "cpu(mem={m})"}}, table("m", "1G", "lots"), false,
 			`error row 2: --find: request:1:9: unexpected "lots": expected a size, such as 14G
   cpu(mem=lots)
           ^`},
-		{"an empty request in --sbatch", spool.Entry{Command: []string{"t"}, Request: task.Request{Sbatch: []string{"{o}"}}}, table("o", ""), false,
+		{"an empty request in --sbatch", queue.Entry{Command: []string{"t"}, Request: task.Request{Sbatch: []string{"{o}"}}}, table("o", ""), false,
 			`error row 1: --sbatch: sbatch has no option "": expected a long option for resources, such as mem=8G`},
-		{"an empty name", spool.Entry{Command: []string{"t", "{a}"}, Slug: "{a}"}, table("a", "1", ""), true, "error --name: row 2: the name is empty"},
-		{"an empty program", spool.Entry{Command: []string{"{a}", "x"}}, table("a", "1", ""), false, "error row 2: the first word of the command, its program, is empty"},
-		{"a command line in the table", spool.Entry{Command: []string{"{a}"}}, table("a", "true", "echo hello"), false,
+		{"an empty name", queue.Entry{Command: []string{"t", "{a}"}, Slug: "{a}"}, table("a", "1", ""), true, "error --name: row 2: the name is empty"},
+		{"an empty program", queue.Entry{Command: []string{"{a}", "x"}}, table("a", "1", ""), false, "error row 2: the first word of the command, its program, is empty"},
+		{"a command line in the table", queue.Entry{Command: []string{"{a}"}}, table("a", "true", "echo hello"), false,
 			`error row 2: the command "echo hello" is one word with spaces in it, and runs without a shell; ` +
 				`leave the quotes out, or run a shell: -- sh -c 'echo hello'`},
-		{"a large value", spool.Entry{Command: []string{"t", "{a}"}}, table("a", strings.Repeat("x", 1<<17)), false, "error row 1: parameter a: the value is longer than 65536 bytes"},
+		{"a large value", queue.Entry{Command: []string{"t", "{a}"}}, table("a", strings.Repeat("x", 1<<17)), false, "error row 1: parameter a: the value is longer than 65536 bytes"},
 	} {
 		tt.e.Group = "g"
 		all, requests, unused, err := tasks(tt.e, tt.table, tt.named)
@@ -125,7 +125,7 @@ func TestNewGroup(t *testing.T) {
 		{strings.Repeat("x", 300), "", strings.Repeat("x", 40) + "-......"},
 	} {
 		first, err := NewGroup(tt.slug, tt.key)
-		if err != nil || spool.CheckGroup(first) != nil {
+		if err != nil || queue.CheckGroup(first) != nil {
 			t.Errorf("%q, %q: %q, %v", tt.slug, tt.key, first, err)
 		}
 		shape := first
@@ -144,7 +144,7 @@ func FuzzNewGroup(f *testing.F) {
 	f.Add("-_.{a}", "a key")
 	f.Fuzz(func(t *testing.T, slug, key string) {
 		group, err := NewGroup(slug, key)
-		if err != nil || group == "" || spool.CheckGroup(group) != nil {
+		if err != nil || group == "" || queue.CheckGroup(group) != nil {
 			t.Errorf("%q, %q: %q, %v", slug, key, group, err)
 		}
 	})

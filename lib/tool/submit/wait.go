@@ -10,7 +10,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -27,7 +26,7 @@ const unattended = 10 * time.Second
 
 // waiting follows a task until it has ended.
 type waiting struct {
-	spool  *spool.Spool
+	spool  queue.Client
 	id     task.ID
 	stop   string        // what stops the task
 	start  func() string // how the agent is started
@@ -52,7 +51,7 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 	// The output of a task must not control the reader's terminal.
 	text := app.Printable(line.Writer(stdout), app.IsTerminal(stdout))
 	defer text.Close()
-	began, e := clock.Now(), spool.Entry{State: task.Pending}
+	began, e := clock.Now(), queue.Entry{State: task.Pending}
 	for {
 		seen, err := w.printLog(text)
 		switch {
@@ -62,7 +61,7 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 				return status(e)
 			}
 			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, clock.Since(began).Truncate(time.Second)))
-			w.attended(began, e.TakenBy())
+			w.attended(began, e.Agent)
 		case errors.Is(err, queue.ErrGone):
 			if w.absent = w.absent.Again(clock.Now()); w.absent.Fact() {
 				return fmt.Errorf("task %s: %w", w.id, err)
@@ -82,7 +81,7 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 }
 
 // printLog prints what is new in the log, and returns the task.
-func (w *waiting) printLog(stdout io.Writer) (spool.Entry, error) {
+func (w *waiting) printLog(stdout io.Writer) (queue.Entry, error) {
 	e, err := w.spool.Find(w.id)
 	if err != nil {
 		return e, err
@@ -115,7 +114,7 @@ func (w *waiting) tell(err error) {
 
 // status is the exit status for the end of a task: that of its command, if that
 // was run to its end.
-func status(e spool.Entry) error {
+func status(e queue.Entry) error {
 	if e.State == task.Completed {
 		return nil
 	}
@@ -133,14 +132,14 @@ func waitForGroup(c *cli.Context, stderr io.Writer) error {
 			return fault.Errorf(fault.Usage, "--%s: no command to run", name)
 		}
 	}
-	if err := spool.CheckGroup(c.String("group")); err != nil {
+	if err := queue.CheckGroup(c.String("group")); err != nil {
 		return fault.Errorf(fault.Usage, "--group: %w", err)
 	}
 	s, err := tasklist.Open(c.String("config"), c.String("spool"))
 	if err != nil {
 		return err
 	}
-	all, err := s.Summaries()
+	all, err := s.List()
 	if err != nil {
 		return err
 	}
@@ -153,14 +152,14 @@ func waitForGroup(c *cli.Context, stderr io.Writer) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("no task is in the group %q", c.String("group"))
 	}
-	w := waiting{spool: s, start: starter(c), stop: stopOf(c, s, c.String("group")), stderr: stderr}
+	w := waiting{spool: s, start: starter(c), stop: stopOf(c, c.String("group")), stderr: stderr}
 	return w.waitForAll(c, ids)
 }
 
 // stopOf is the command that stops the tasks of a group.
-func stopOf(c *cli.Context, s *spool.Spool, group string) string {
+func stopOf(c *cli.Context, group string) string {
 	if c.IsSet("spool") {
-		return fmt.Sprintf("ponos-cancel --spool %s --group %s", shell.Quote(s.Dir), group)
+		return fmt.Sprintf("ponos-cancel --spool %s --group %s", shell.Quote(c.String("spool")), group)
 	}
 	return "ponos-cancel --group " + group
 }
@@ -178,10 +177,10 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 	var seen tasklist.Count
 	for {
 		polled := time.Now() //nolint:forbidigo // how long a look takes on this machine
-		all, err := w.spool.Summaries()
+		all, err := w.spool.List()
 		switch {
 		case err == nil:
-			all = slices.DeleteFunc(all, func(r spool.Summary) bool { return !wanted[r.ID] })
+			all = slices.DeleteFunc(all, func(r queue.Summary) bool { return !wanted[r.ID] })
 			seen = tasklist.CountOf(all)
 			over, err := w.some(line, all, len(ids), began)
 			if over || err != nil {
@@ -204,11 +203,11 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 }
 
 // some looks at the tasks that are waited for, and reports whether they are over.
-func (w *waiting) some(line *progress.Line, all []spool.Summary, wanted int, began time.Time) (bool, error) {
+func (w *waiting) some(line *progress.Line, all []queue.Summary, wanted int, began time.Time) (bool, error) {
 	count := tasklist.CountOf(all)
 	line.Set(fmt.Sprintf("%s, %s", count, clock.Since(began).Truncate(time.Second)))
 	over := 0
-	var bad []spool.Summary
+	var bad []queue.Summary
 	for _, r := range all {
 		if r.State.Final() {
 			if over++; r.State != task.Completed {

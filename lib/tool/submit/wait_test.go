@@ -12,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 func TestStatus(t *testing.T) {
@@ -25,7 +26,7 @@ func TestStatus(t *testing.T) {
 		{task.Failed, 0, 1}, {task.Failed, 256, 1}, {task.Failed, -1, 1}, // no status of a process
 		{task.Error, 0, 1}, {task.Error, 3, 1}, {task.Stopped, 0, 1}, {task.Stopped, 143, 1}, {task.Cancelled, 0, 1},
 	} {
-		err := status(spool.Entry{ID: "t1", State: tt.state, ExitCode: tt.exit, Reason: "why\x1b[2J"})
+		err := status(queue.Entry{ID: "t1", State: tt.state, ExitCode: tt.exit, Reason: "why\x1b[2J"})
 		if code, silent := fault.Code(err); code != tt.want || silent && err != nil {
 			t.Errorf("%s %d: status %d, %v; want %d", tt.state, tt.exit, code, err, tt.want)
 		}
@@ -67,9 +68,9 @@ func TestSome(t *testing.T) {
 	} {
 		var stderr strings.Builder
 		w := waiting{stderr: &stderr, absent: tt.absent}
-		var all []spool.Summary
+		var all []queue.Summary
 		for i, s := range strings.Fields(tt.states) {
-			all = append(all, spool.Summary{ID: task.ID(fmt.Sprint("t", i)), Slug: "x\x1b[2J", State: task.State(s)})
+			all = append(all, queue.Summary{ID: task.ID(fmt.Sprint("t", i)), Slug: "x\x1b[2J", State: task.State(s)})
 		}
 		over, err := w.some(progress.Open(&stderr, name), all, tt.wanted, clock.Now())
 		got := ""

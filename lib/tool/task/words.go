@@ -16,7 +16,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -24,6 +23,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // The completions of the shells ask "ponos-task words KIND [BEGINNING]" for what there is at the moment: a word on each line, with
@@ -157,7 +157,7 @@ func settingWords(beginning string, ask func(kind, beginning string) []string) (
 }
 
 // summaries are the tasks of the spool of the configuration; none if that cannot be read.
-func summaries() []spool.Summary {
+func summaries() []queue.Summary {
 	s, err := tasklist.Open("", "")
 	if err != nil {
 		return nil
@@ -168,7 +168,7 @@ func summaries() []spool.Summary {
 
 // taskWords are what selects the tasks that have not been retried: names and short ids, and long ids of which more than a short
 // one has been typed. Those that have not ended come first, and the newest before older ones; of more than maxWords, these are taken.
-func taskWords(all []spool.Summary, beginning string) []string {
+func taskWords(all []queue.Summary, beginning string) []string {
 	var words []string
 	seen := map[string]bool{}
 	add := func(word string, about func() string) {
@@ -196,7 +196,7 @@ func taskWords(all []spool.Summary, beginning string) []string {
 }
 
 // groupWords are the groups of tasks, the newest first.
-func groupWords(all []spool.Summary, beginning string) []string {
+func groupWords(all []queue.Summary, beginning string) []string {
 	var groups []string
 	by := map[string]*tasklist.Count{}
 	for i := len(all) - 1; i >= 0; i-- {

@@ -6,20 +6,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // No task is missing whose beginning is typed, however many others there are.
 func TestTaskWords(t *testing.T) {
-	all := []spool.Summary{
+	all := []queue.Summary{
 		{ID: "01a20103-99ea-754e-afc2-aaaa1d831b5b", Slug: "lr-0.1", Group: "lr", State: task.Failed, Retried: true},
 		{ID: "01a20103-99ea-754e-afc2-bbbb1d831b5c", Slug: "lr-0.1", Group: "lr", State: task.Running, RetryOf: "01a20103-99ea-754e-afc2-aaaa1d831b5b"},
 		{ID: "01a20103-99ea-754e-afc2-ccccdddd0000", Slug: "$(rm x)", Group: "x", State: task.Completed},
 	}
 	for i := range 3 * maxWords {
 		id := task.ID(fmt.Sprintf("01b20103-99ea-754e-afc2-9999%08d", i))
-		all = append(all, spool.Summary{ID: id, Slug: fmt.Sprintf("many-%d", i), Group: "lr", State: task.Completed})
+		all = append(all, queue.Summary{ID: id, Slug: fmt.Sprintf("many-%d", i), Group: "lr", State: task.Completed})
 	}
 	for beginning, want := range map[string]string{
 		"lr":                       "lr-0.1\trunning",

@@ -13,11 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // git runs git in a repository, without a configuration that changes what it prints.
@@ -75,7 +75,7 @@ func whole(ctx context.Context, dir string) error {
 
 // dirty makes an archive of a work tree as it is: files that git knows, and new ones that
 // it does not ignore. What they differ by from HEAD is kept beside it.
-func dirty(ctx context.Context, s *spool.Spool, source task.Source) (task.Source, error) {
+func dirty(ctx context.Context, s queue.Client, source task.Source) (task.Source, error) {
 	dir, err := workTree(ctx, source.Repository)
 	if err != nil {
 		return source, err

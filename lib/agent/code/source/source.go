@@ -24,10 +24,10 @@ import (
 	"github.com/mitchellh/go-homedir"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // Wanted is what a person names. If all is empty, a task has no code.
@@ -63,7 +63,7 @@ func (w Wanted) Check() error {
 
 // Make makes a source of what is there now, and keeps archives in the spool. It returns the files that are not part of
 // it, as they are not committed.
-func (w Wanted) Make(ctx context.Context, s *spool.Spool) (made task.Source, uncommitted []string, err error) {
+func (w Wanted) Make(ctx context.Context, s queue.Client) (made task.Source, uncommitted []string, err error) {
 	if err := w.Check(); err != nil {
 		return made, nil, err
 	}
@@ -312,7 +312,7 @@ func directory(dir string) (string, error) {
 
 // pack puts an archive into the spool. The same contents give the same file, so that
 // tasks of one directory share an environment.
-func pack(s *spool.Spool, flag string, fill func(*tar.Writer) error) (string, error) {
+func pack(s queue.Client, flag string, fill func(*tar.Writer) error) (string, error) {
 	return keep(s, ".tar.gz", func(w io.Writer) error {
 		z := gzip.NewWriter(w)
 		t := tar.NewWriter(z)
@@ -325,7 +325,7 @@ func pack(s *spool.Spool, flag string, fill func(*tar.Writer) error) (string, er
 
 // keep puts a file into the spool, under the hash of its contents: its name is known only when it
 // has been written.
-func keep(s *spool.Spool, suffix string, fill func(io.Writer) error) (string, error) {
+func keep(s queue.Client, suffix string, fill func(io.Writer) error) (string, error) {
 	f, err := os.CreateTemp(s.TempDir(), "source-*")
 	if err != nil {
 		return "", fault.Errorf(fault.Unavailable, "spool: %w", err)

@@ -24,6 +24,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // A batch is a set of tasks that are submitted together. They are written to a directory in tmp/,
@@ -37,9 +38,6 @@ const (
 	manifestFile = "manifest"
 )
 
-// MaxBatch is how many tasks can be submitted together.
-const MaxBatch = 100_000
-
 // manifest is the record of a batch that has a key.
 type manifest struct {
 	Key     string            `json:"key"`
@@ -48,19 +46,13 @@ type manifest struct {
 	Tasks   map[string]string `json:"tasks"` // hash of the parameters -> id
 }
 
-// Batch is the state of a batch.
-type Batch struct {
-	IDs []task.ID // of the tasks, in their order
-	New int       // how many of them were submitted by this call
-}
-
 // AddAll submits tasks together: all of them or none, even if it is killed. It assigns increasing
 // ids. With a key, tasks whose parameters were submitted with this key before are left out; the
 // command is what they have in common, and must be the same each time, or the error is of kind
 // fault.Usage.
-func (s *Spool) AddAll(key string, command []string, entries []Entry) (Batch, error) {
-	if len(entries) > MaxBatch {
-		return Batch{}, fault.Errorf(fault.Usage, "%d tasks are more than %d at a time", len(entries), MaxBatch)
+func (s *Spool) AddAll(key string, command []string, entries []queue.Entry) (queue.Batch, error) {
+	if len(entries) > queue.MaxBatch {
+		return queue.Batch{}, fault.Errorf(fault.Usage, "%d tasks are more than %d at a time", len(entries), queue.MaxBatch)
 	}
 	_ = s.Deliver() // problems with the batches of others are reported by the agent
 	if key == "" {
@@ -72,7 +64,7 @@ func (s *Spool) AddAll(key string, command []string, entries []Entry) (Batch, er
 	for range 100 {
 		known, last, err := s.known(key, hash)
 		if err != nil {
-			return Batch{}, err
+			return queue.Batch{}, err
 		}
 		m := manifest{Key: key, Command: hash, Made: s.now().UTC(), Tasks: map[string]string{}}
 		b, err := s.stage(generation(key, last+1), m, entries, func(i int) (task.ID, string) { return known[rows[i]], rows[i] })
@@ -81,12 +73,12 @@ func (s *Spool) AddAll(key string, command []string, entries []Entry) (Batch, er
 		}
 		// Another call with this key was faster.
 	}
-	return Batch{}, fault.Errorf(fault.Unavailable, "spool: other processes keep submitting with key %q", key)
+	return queue.Batch{}, fault.Errorf(fault.Unavailable, "spool: other processes keep submitting with key %q", key)
 }
 
 // stage writes the tasks of a batch that are not in before, commits them and moves them to new/.
-func (s *Spool) stage(name string, m manifest, entries []Entry, before func(i int) (task.ID, string)) (Batch, error) {
-	b := Batch{IDs: make([]task.ID, len(entries))}
+func (s *Spool) stage(name string, m manifest, entries []queue.Entry, before func(i int) (task.ID, string)) (queue.Batch, error) {
+	b := queue.Batch{IDs: make([]task.ID, len(entries))}
 	var fresh []int
 	for i := range entries {
 		row := ""
@@ -162,7 +154,7 @@ func (s *Spool) commit(dir, name string, m manifest, fill func() error) error {
 }
 
 // writeNew writes the file of a new task, without waiting for the disk.
-func (s *Spool) writeNew(path string, e Entry) error {
+func (s *Spool) writeNew(path string, e queue.Entry) error {
 	if err := checkText(e); err != nil {
 		return err
 	}
@@ -290,7 +282,7 @@ func (s *Spool) example(m manifest) string {
 
 // identities distinguishes the tasks of a batch by their parameters. Tasks with equal parameters are
 // numbered.
-func identities(entries []Entry) []string {
+func identities(entries []queue.Entry) []string {
 	rows, count := make([]string, len(entries)), map[string]int{}
 	for i, e := range entries {
 		var words []string

@@ -9,14 +9,15 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 var train = []string{"./train", "--lr", "{lr}"}
 
-func rows(values ...string) []Entry {
-	var all []Entry
+func rows(values ...string) []queue.Entry {
+	var all []queue.Entry
 	for _, v := range values {
-		all = append(all, Entry{Slug: "lr=" + v, Command: []string{"./train", "--lr", v}, Parameters: map[string]string{"lr": v}})
+		all = append(all, queue.Entry{Slug: "lr=" + v, Command: []string{"./train", "--lr", v}, Parameters: map[string]string{"lr": v}})
 	}
 	return all
 }
@@ -24,7 +25,7 @@ func rows(values ...string) []Entry {
 // names are those of all tasks of a spool, the oldest first.
 func names(t *testing.T, s *Spool) string {
 	t.Helper()
-	all, err := s.Summaries()
+	all, err := s.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestBatch(t *testing.T) {
 	if got := files(t, q.Spool); strings.Count(got, " ") != 2 || strings.Contains(got, batchesDir) {
 		t.Errorf("files: %s", got)
 	}
-	if _, err := q.AddAll("", train, make([]Entry, MaxBatch+1)); !fault.Is(err, fault.Usage) {
+	if _, err := q.AddAll("", train, make([]queue.Entry, queue.MaxBatch+1)); !fault.Is(err, fault.Usage) {
 		t.Errorf("too many tasks: %v", err)
 	}
 	// One task that cannot be written: none is there.

@@ -13,34 +13,8 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
-
-// Beat is the heartbeat that an agent writes to agents/NAME.json at its turns.
-type Beat struct {
-	Agent string    `json:"agent"`
-	Host  string    `json:"host"`
-	PID   int       `json:"pid"`
-	Mode  string    `json:"mode"`
-	Data  string    `json:"data"` // identity of the agent's data_dir
-	Dir   string    `json:"data_dir"`
-	Seen  time.Time `json:"seen"`
-	// Every is the time between two turns in seconds; 0: the agent is called from
-	// outside, such as by cron.
-	Every float64 `json:"every_seconds"`
-	Ended bool    `json:"ended,omitempty"` // it has been ended, and takes no more turns
-}
-
-// Late reports whether an agent has been ended, or has missed several of its turns.
-func (b Beat) Late(now time.Time) bool {
-	if b.Ended {
-		return true
-	}
-	limit := 10 * time.Minute // cron may call it only every few minutes
-	if b.Every > 0 {
-		limit = max(2*time.Minute, time.Duration(5*b.Every*float64(time.Second)))
-	}
-	return now.Sub(b.Seen) > limit
-}
 
 // beatPace is the shortest interval between two writes of the file.
 const beatPace = 10 * time.Second
@@ -94,7 +68,7 @@ func (q *Queue) Remember() error {
 }
 
 // leave writes the file of an agent; a fresh one only if there is none.
-func (q *Queue) leave(b Beat, fresh bool) (written bool, err error) {
+func (q *Queue) leave(b queue.Beat, fresh bool) (written bool, err error) {
 	path, temp := q.path(agentsDir, b.Agent+".json"), q.path(tmpDir, "agent-"+uuid.NewString())
 	text, err := json.Marshal(b)
 	if err == nil { // in a spool of an earlier version, the directory is not there
@@ -122,18 +96,18 @@ func (q *Queue) leave(b Beat, fresh bool) (written bool, err error) {
 }
 
 // Agent returns the last heartbeat of an agent; the zero value if there is none.
-func (s *Spool) Agent(name string) (Beat, error) {
+func (s *Spool) Agent(name string) (queue.Beat, error) {
 	beats, err := s.Agents()
 	for _, b := range beats {
 		if b.Agent == name {
 			return b, err
 		}
 	}
-	return Beat{}, err
+	return queue.Beat{}, err
 }
 
 // Agents returns the last heartbeats of all agents, running or not.
-func (s *Spool) Agents() ([]Beat, error) {
+func (s *Spool) Agents() ([]queue.Beat, error) {
 	entries, err := os.ReadDir(s.path(agentsDir, ""))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -141,13 +115,13 @@ func (s *Spool) Agents() ([]Beat, error) {
 	if err != nil {
 		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	var beats []Beat
+	var beats []queue.Beat
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), ".json")
 		if _, err := task.ParseID(name); !ok || err != nil {
 			continue
 		}
-		var b Beat
+		var b queue.Beat
 		text, err := os.ReadFile(s.path(agentsDir, e.Name()))
 		if err == nil && json.Unmarshal(text, &b) == nil && b.Agent == name {
 			beats = append(beats, b)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
@@ -25,48 +26,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
-// Entry is the content of a task file. Fields are only ever added.
-type Entry struct {
-	ID          task.ID           `json:"id"`
-	Slug        string            `json:"slug,omitempty"`       // the name
-	Group       string            `json:"group,omitempty"`      // see CheckGroup
-	Key         string            `json:"key,omitempty"`        // of the submission; see CheckKey
-	Parameters  map[string]string `json:"parameters,omitempty"` // of a sweep; see CheckParameters
-	State       task.State        `json:"state"`
-	Reason      string            `json:"reason,omitempty"`
-	ExitCode    int               `json:"exit_code,omitempty"`
-	Agent       string            `json:"agent,omitempty"`
-	Process     string            `json:"process,omitempty"`
-	Source      task.Source       `json:"source"`
-	Image       string            `json:"image,omitempty"`
-	Worker      string            `json:"worker,omitempty"`
-	Command     []string          `json:"command,omitempty"`
-	Env         map[string]string `json:"env,omitempty"`
-	RequiresGPU bool              `json:"requires_gpu,omitempty"`
-	Request     task.Request      `json:"request,omitzero"`
-	Retry       string            `json:"retry,omitempty"`    // rules of lib/task/need
-	Attempts    []task.Attempt    `json:"attempts,omitempty"` // those before the last one
-	After       []task.ID         `json:"after,omitempty"`
-	Files       []task.File       `json:"files,omitempty"`     // URLs are file://
-	AtMost      int               `json:"at_most,omitempty"`   // so many of the group are taken by agents at a time; 0: any
-	OnEnd       OnEnd             `json:"on_end,omitzero"`     // of the group
-	Keep        []string          `json:"keep,omitempty"`      // patterns of lib/agent/code/kept
-	Kept        string            `json:"kept,omitempty"`      // directory of what was kept
-	RetryOf     task.ID           `json:"retry_of,omitempty"`  // the task that this one does again
-	Attempt     int               `json:"attempt,omitempty"`   // the first of its own, from 1; 0: 1
-	Variables   []string          `json:"variables,omitempty"` // names of Env, when that is gone
-	Created     time.Time         `json:"created"`
-	Started     time.Time         `json:"started,omitzero"`
-	Ended       time.Time         `json:"ended,omitzero"`
-	Job         string            `json:"job,omitempty"` // the last one, when it has ended
-	CPUSeconds  *float64          `json:"cpu_seconds,omitempty"`
-	MaxMemory   *int64            `json:"max_memory,omitempty"`   // bytes
-	Cost        float64           `json:"cost_dollars,omitempty"` // of a rented machine; 0: nothing, or unknown
-}
-
-// Tries returns how often the task was tried, by itself and by its retries before.
-func (e Entry) Tries() int { return max(1, e.Attempt) + len(e.Attempts) }
-
 // directories of a spool.
 const (
 	newDir, activeDir, doneDir = "new", "active", "done"
@@ -78,6 +37,8 @@ const (
 
 // maxEntry limits the size of a task file in bytes.
 const maxEntry = 1 << 20
+
+var _ queue.Client = (*Spool)(nil)
 
 // Spool is the directory itself, without an agent.
 type Spool struct {
@@ -99,7 +60,7 @@ func (s *Spool) now() time.Time {
 func (s *Spool) path(dir, name string) string { return filepath.Join(s.Dir, dir, name) }
 
 // Add puts a new task into the spool.
-func (s *Spool) Add(e Entry) error {
+func (s *Spool) Add(e queue.Entry) error {
 	e.State = task.Pending
 	if err := checkText(e); err != nil {
 		return err
@@ -108,7 +69,7 @@ func (s *Spool) Add(e Entry) error {
 }
 
 // write replaces a file atomically.
-func (s *Spool) write(path string, e Entry) error {
+func (s *Spool) write(path string, e queue.Entry) error {
 	b, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
 		return err
@@ -128,17 +89,17 @@ var errBad = errors.New("not a task")
 
 // read reads a task file. The contents are checked: if they are invalid, the error
 // wraps errBad.
-func (s *Spool) read(path string) (Entry, error) {
+func (s *Spool) read(path string) (queue.Entry, error) {
 	b, err := s.content(path)
 	if err != nil {
-		return Entry{}, err
+		return queue.Entry{}, err
 	}
 	e, err := ParseEntry(b)
 	if err != nil {
-		return Entry{}, fmt.Errorf("%s: %w: %w", path, errBad, err)
+		return queue.Entry{}, fmt.Errorf("%s: %w: %w", path, errBad, err)
 	}
 	if name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".json"), "@"); name != string(e.ID) {
-		return Entry{}, fmt.Errorf("%s: %w: it is task %q", path, errBad, e.ID)
+		return queue.Entry{}, fmt.Errorf("%s: %w: it is task %q", path, errBad, e.ID)
 	}
 	return e, nil
 }
@@ -170,10 +131,10 @@ func (s *Spool) content(path string) ([]byte, error) {
 }
 
 // ParseEntry reads and checks the contents of a task file.
-func ParseEntry(b []byte) (Entry, error) {
-	var e Entry
+func ParseEntry(b []byte) (queue.Entry, error) {
+	var e queue.Entry
 	if err := json.Unmarshal(b, &e); err != nil {
-		return Entry{}, err
+		return queue.Entry{}, err
 	}
 	ids := append([]task.ID{e.ID}, e.After...)
 	if e.RetryOf != "" {
@@ -181,42 +142,53 @@ func ParseEntry(b []byte) (Entry, error) {
 	}
 	for _, id := range ids {
 		if _, err := task.ParseID(string(id)); err != nil {
-			return Entry{}, err
+			return queue.Entry{}, err
 		}
 	}
 	if slices.Contains(e.After, e.ID) {
-		return Entry{}, errors.New("the task is its own parent")
+		return queue.Entry{}, errors.New("the task is its own parent")
 	}
 	if !e.State.Known() {
-		return Entry{}, fmt.Errorf("invalid state %q", e.State)
+		return queue.Entry{}, fmt.Errorf("invalid state %q", e.State)
 	}
-	if err := errors.Join(CheckGroup(e.Group), CheckKey(e.Key), CheckParameters(e.Parameters), need.Check(e.Request)); err != nil {
-		return Entry{}, err
+	if err := errors.Join(
+		queue.CheckGroup(e.Group), queue.CheckKey(e.Key), queue.CheckParameters(e.Parameters), need.Check(e.Request),
+	); err != nil {
+		return queue.Entry{}, err
 	}
 	if _, err := need.ParseRules(e.Retry); err != nil {
-		return Entry{}, fmt.Errorf("retry: %w", err)
+		return queue.Entry{}, fmt.Errorf("retry: %w", err)
 	}
 	if e.AtMost < 0 || e.AtMost > 0 && e.Group == "" {
-		return Entry{}, errors.New("at_most: expected a positive number of tasks of a group")
+		return queue.Entry{}, errors.New("at_most: expected a positive number of tasks of a group")
 	}
 	if e.OnEnd.Command != "" && e.Group == "" {
-		return Entry{}, errors.New("on_end: the task has no group")
+		return queue.Entry{}, errors.New("on_end: the task has no group")
 	}
 	for _, pattern := range e.Keep {
 		if err := kept.CheckPattern(pattern); err != nil {
-			return Entry{}, fmt.Errorf("keep: %w", err)
+			return queue.Entry{}, fmt.Errorf("keep: %w", err)
 		}
 	}
 	for _, f := range e.Files {
 		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." {
-			return Entry{}, fmt.Errorf("invalid file name %q", f.Name)
+			return queue.Entry{}, fmt.Errorf("invalid file name %q", f.Name)
 		}
 	}
 	return e, nil
 }
 
-// Find returns a task in any state. The error wraps queue.ErrGone if there is none.
-func (s *Spool) Find(id task.ID) (Entry, error) {
+// Find returns a task in any state, without an agent if none has taken it. The error wraps queue.ErrGone if there is none.
+func (s *Spool) Find(id task.ID) (queue.Entry, error) {
+	e, err := s.locate(id)
+	if e.Agent == stopper {
+		e.Agent = ""
+	}
+	return e, err
+}
+
+// locate is Find in which the agent may be stopper.
+func (s *Spool) locate(id task.ID) (queue.Entry, error) {
 	// A task only moves forward, and during a move it is always in some directory; but the first
 	// round misses a task that moves between two of its listings.
 	for range 2 {
@@ -227,7 +199,7 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 		} {
 			path, err := find()
 			if err != nil {
-				return Entry{}, err
+				return queue.Entry{}, err
 			}
 			if path == "" {
 				continue
@@ -237,20 +209,20 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 				continue
 			}
 			if err != nil {
-				return Entry{}, fault.Errorf(fault.Unavailable, "spool: %w", err)
+				return queue.Entry{}, fault.Errorf(fault.Unavailable, "spool: %w", err)
 			}
 			return e, nil
 		}
 	}
 	// An empty directory in the place of the spool proves nothing about its tasks.
 	if err := s.Check(); err != nil {
-		return Entry{}, err
+		return queue.Entry{}, err
 	}
-	return Entry{}, fault.Wrap(fault.Unavailable, queue.ErrGone)
+	return queue.Entry{}, fault.Wrap(fault.Unavailable, queue.ErrGone)
 }
 
 // readFile reads a task, and who has taken it by the name of its file.
-func (s *Spool) readFile(path string) (Entry, error) {
+func (s *Spool) readFile(path string) (queue.Entry, error) {
 	e, err := s.read(path)
 	if err != nil {
 		return e, err
@@ -298,7 +270,7 @@ func fileParts(name string) (id task.ID, agent string) {
 // RequestStop requests the stop of a task; one that no agent has taken yet is stopped at once. The
 // task must exist.
 func (s *Spool) RequestStop(id task.ID) error {
-	e, err := s.Find(id)
+	e, err := s.locate(id)
 	if err != nil || e.State.Final() {
 		return err
 	}
@@ -306,7 +278,7 @@ func (s *Spool) RequestStop(id task.ID) error {
 }
 
 // requestStop is RequestStop of a task that has not ended.
-func (s *Spool) requestStop(e Entry) error {
+func (s *Spool) requestStop(e queue.Entry) error {
 	id := e.ID
 	if err := renameio.WriteFile(s.path(stopDir, string(id)), nil, 0o600, renameio.WithTempDir(s.path(tmpDir, ""))); err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
@@ -332,22 +304,14 @@ func (s *Spool) requestStop(e Entry) error {
 // completes the stop.
 const stopper = "stopped"
 
-// TakenBy returns the agent that has taken a task; "" if none has.
-func (e Entry) TakenBy() string {
-	if e.Agent == stopper {
-		return ""
-	}
-	return e.Agent
-}
-
-func (s *Spool) finishStopped(e Entry) error {
+func (s *Spool) finishStopped(e queue.Entry) error {
 	e.Agent = ""
 	stopped := task.Report{State: task.Stopped, Reason: "stopped before it started"}
 	return s.finish(e, s.path(activeDir, string(e.ID)+"@"+stopper+".json"), stopped)
 }
 
 // finish moves a task to done/. Its variables, which may be secrets, are removed.
-func (s *Spool) finish(e Entry, from string, r task.Report) error {
+func (s *Spool) finish(e queue.Entry, from string, r task.Report) error {
 	e.State, e.Reason, e.ExitCode, e.Ended, e.Job, e.Kept = r.State, r.Reason, r.ExitCode, s.now().UTC(), r.Job, r.Kept
 	e.Cost = r.Cost
 	// The agent sees a job begin and end up to a turn later, or never begin. The clock of another
@@ -415,4 +379,29 @@ func (s *Spool) names(dir string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// checkText checks that a task can be written as JSON without changes: other bytes than UTF-8 would be
+// replaced, and the command would get another word.
+func checkText(e queue.Entry) error {
+	for i, word := range e.Command {
+		if !utf8.ValidString(word) {
+			return fault.Errorf(fault.Usage, "word %d of the command, %.60q, is not UTF-8", i+1, word)
+		}
+	}
+	for name, value := range e.Env {
+		if !utf8.ValidString(value) {
+			return fault.Errorf(fault.Usage, "variable %s: the value is not UTF-8", name)
+		}
+	}
+	words := []string{e.Source.Repository, e.Source.Revision, e.Source.Archive}
+	for _, f := range e.Files {
+		words = append(words, f.Name, f.URL)
+	}
+	for _, word := range words {
+		if !utf8.ValidString(word) {
+			return fault.Errorf(fault.Usage, "%.200q is not UTF-8", word)
+		}
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // The times of a job's own notes are kept where they are possible.
@@ -30,7 +31,7 @@ func TestTimesOfAJob(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.Now = func() time.Time { return at(30) }
-			e := Entry{ID: "a", Created: created, Started: tt.seen, Command: []string{"true"}}
+			e := queue.Entry{ID: "a", Created: created, Started: tt.seen, Command: []string{"true"}}
 			if err := s.Add(e); err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // lastTurn is what the last turn has seen of the spool. What comes after it is news: a task with a later id, one more stop, and, while
@@ -90,25 +91,16 @@ func (q *Queue) Left() (left bool, err error) {
 	return q.toTell()
 }
 
-// Look notices that tasks of a spool have changed, or their logs, by the times of directories.
-type Look struct {
-	spool *Spool
-	dirs  map[string]*seen
-}
-
-// Look returns a look at the tasks, and with logs at those.
-func (s *Spool) Look(logs bool) *Look {
-	l := &Look{s, map[string]*seen{newDir: {}, activeDir: {}, doneDir: {}}}
+// Look notices that tasks have changed, and with logs those, by the times of directories.
+func (s *Spool) Look(logs bool) queue.Look {
+	dirs := map[string]*seen{newDir: {}, activeDir: {}, doneDir: {}}
 	if logs {
-		l.dirs[logsDir] = &seen{}
+		dirs[logsDir] = &seen{}
 	}
-	return l
-}
-
-// Changed reports whether there may have been a change since the last call.
-func (l *Look) Changed() (changed bool) {
-	for name, dir := range l.dirs {
-		changed = dir.moved(l.spool.path(name, "")) || changed
+	return func() (changed bool) {
+		for name, dir := range dirs {
+			changed = dir.moved(s.path(name, "")) || changed
+		}
+		return changed
 	}
-	return changed
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // What others do to the spool between two turns is news, once; what the agent does is none.
@@ -32,7 +33,7 @@ func TestFresh(t *testing.T) {
 	}
 	add := func(id task.ID, after ...task.ID) {
 		t.Helper()
-		if err := s.Add(Entry{ID: id, Slug: string(id), Command: []string{"true"}, Created: clock.Now(), After: after}); err != nil {
+		if err := s.Add(queue.Entry{ID: id, Slug: string(id), Command: []string{"true"}, Created: clock.Now(), After: after}); err != nil {
 			t.Fatal(err)
 		}
 	}

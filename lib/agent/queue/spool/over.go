@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // overDir has a mark for each group with a command that is to run when none of its tasks is left:
@@ -34,15 +35,9 @@ import (
 // once. A task that ends while it runs leaves a new mark.
 const overDir = "over"
 
-// OnEnd is a command that runs when the tasks of a group have ended.
-type OnEnd struct {
-	Command   string `json:"command"`   // a line of the shell
-	Directory string `json:"directory"` // where it runs, if that is there
-}
-
 // mark is the content of a file of overDir.
 type mark struct {
-	OnEnd
+	queue.OnEnd
 	Tries  int       `json:"tries,omitempty"`  // that were begun
 	Next   time.Time `json:"next,omitzero"`    // no try before
 	Failed string    `json:"failed,omitempty"` // how the last try that ended has failed
@@ -50,7 +45,7 @@ type mark struct {
 
 // Over is a group of which no task is left, and whose command this agent is to run.
 type Over struct {
-	OnEnd
+	queue.OnEnd
 	Group string
 	Try   int                // from 1; more than 1: the command may have run before
 	Tasks map[task.State]int // those that were retried are left out
@@ -66,7 +61,7 @@ const (
 )
 
 // leaveMark notes that a task with a command for its group ends.
-func (s *Spool) leaveMark(e Entry) error {
+func (s *Spool) leaveMark(e queue.Entry) error {
 	if e.OnEnd.Command == "" {
 		return nil
 	}
@@ -134,7 +129,7 @@ func (q *Queue) marks() (map[string]string, error) {
 	for _, f := range files {
 		base, isMark := strings.CutSuffix(f.Name(), ".json")
 		group, agent, claimed := strings.Cut(base, "@")
-		if !isMark || group == "" || CheckGroup(group) != nil || claimed && agent != q.Agent || marks[group] != "" {
+		if !isMark || group == "" || queue.CheckGroup(group) != nil || claimed && agent != q.Agent || marks[group] != "" {
 			continue
 		}
 		marks[group] = q.path(overDir, f.Name())
@@ -175,7 +170,7 @@ func (q *Queue) begin(group, path string) (*Over, error) {
 	if left || err != nil {
 		return nil, err
 	}
-	all, err := q.Summaries()
+	all, err := q.List()
 	if err != nil {
 		return nil, err
 	}
@@ -197,12 +192,12 @@ func (q *Queue) left(group string) (bool, error) {
 		}
 		delete(q.witness, group)
 	}
-	all, err := q.Summaries()
+	all, err := q.List()
 	if err != nil {
 		return false, err
 	}
 	for _, t := range all {
-		if t.Group == group && t.where != doneDir[0] {
+		if t.Group == group && !t.State.Final() {
 			if q.witness == nil {
 				q.witness = map[string]task.ID{}
 			}
@@ -262,7 +257,7 @@ func (s *Spool) Failures() (map[string]string, error) {
 	for _, f := range files {
 		base, isMark := strings.CutSuffix(f.Name(), ".json")
 		group, agent, claimed := strings.Cut(base, "@")
-		if !isMark || !claimed || CheckGroup(group) != nil {
+		if !isMark || !claimed || queue.CheckGroup(group) != nil {
 			continue
 		}
 		if m, err := s.readMark(s.path(overDir, f.Name())); err == nil && m.Failed != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // due is what an agent is to run now: group, try and figures.
@@ -47,9 +48,9 @@ func TestOver(t *testing.T) {
 	q.Now = func() time.Time { return now }
 	put := func(id task.ID, group string) {
 		t.Helper()
-		e := Entry{ID: id, Slug: "x", Group: group, Created: start}
+		e := queue.Entry{ID: id, Slug: "x", Group: group, Created: start}
 		if group == "lr" {
-			e.OnEnd = OnEnd{"tell", "/"}
+			e.OnEnd = queue.OnEnd{Command: "tell", Directory: "/"}
 		}
 		if err := q.Add(e); err != nil {
 			t.Fatal(err)
@@ -102,7 +103,7 @@ func TestOver(t *testing.T) {
 	all = want("lr try 3 tell, completed 1, failed 1, stopped 1")
 
 	// A retry that ends while it runs leaves a new mark. What it retries does not count.
-	b, err := q.Retry([]Entry{{Slug: "x", Group: "lr", RetryOf: "bbbbbbbb", Created: now, OnEnd: OnEnd{"tell", "/"}}})
+	b, err := q.Retry([]queue.Entry{{Slug: "x", Group: "lr", RetryOf: "bbbbbbbb", Created: now, OnEnd: queue.OnEnd{Command: "tell", Directory: "/"}}})
 	if err != nil || b.New != 1 {
 		t.Fatal(b, err)
 	}
@@ -128,7 +129,7 @@ func TestOverGivenUp(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
 	now := start
 	q.Now = func() time.Time { return now }
-	if err := q.Add(Entry{ID: "aaaaaaaa", Group: "g", Created: start, OnEnd: OnEnd{"false", "/"}}); err != nil {
+	if err := q.Add(queue.Entry{ID: "aaaaaaaa", Group: "g", Created: start, OnEnd: queue.OnEnd{Command: "false", Directory: "/"}}); err != nil {
 		t.Fatal(err)
 	}
 	report(t, q, "aaaaaaaa", task.Completed)
@@ -155,7 +156,7 @@ func TestOverFailures(t *testing.T) {
 	q.Now = func() time.Time { return now }
 	submit := func(id task.ID) {
 		t.Helper()
-		if err := q.Add(Entry{ID: id, Group: "g", Created: start, OnEnd: OnEnd{"tell", "/"}}); err != nil {
+		if err := q.Add(queue.Entry{ID: id, Group: "g", Created: start, OnEnd: queue.OnEnd{Command: "tell", Directory: "/"}}); err != nil {
 			t.Fatal(err)
 		}
 		report(t, q, id, task.Completed)

@@ -51,6 +51,9 @@ func CheckOwner(dir string) error {
 		fmt.Sprintf("run the tool as user %s, or %s", place.UserName(owner), ownSpool))
 }
 
+// Writable is CheckOwner of this spool.
+func (s *Spool) Writable() error { return CheckOwner(s.Dir) }
+
 // ours returns an error unless the spool is one whose tasks this user may see, and nobody but its owner writes to it. Root may look
 // into the spool of every user.
 func ours(dir string) (owner int, err error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
@@ -44,7 +45,7 @@ func TestPlantedTask(t *testing.T) {
 	const bob = 65534
 	q := open(t, t.TempDir(), "me")
 	for _, id := range []task.ID{"mine", "theirs"} {
-		if err := q.Add(Entry{ID: id, Group: "g", Command: []string{"true"}, Created: clock.Now()}); err != nil {
+		if err := q.Add(queue.Entry{ID: id, Group: "g", Command: []string{"true"}, Created: clock.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,7 +59,7 @@ func TestPlantedTask(t *testing.T) {
 	if e, err := q.Find("theirs"); err != nil || e.State != task.Error || !strings.Contains(e.Reason, "it belongs to user ") {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if err := q.end(Entry{ID: "mine", Group: "g", Created: clock.Now()}, task.Report{State: task.Completed}); err != nil {
+	if err := q.end(queue.Entry{ID: "mine", Group: "g", Created: clock.Now()}, task.Report{State: task.Completed}); err != nil {
 		t.Fatal(err)
 	}
 	mark := q.path(overDir, "g.json")
@@ -77,4 +78,4 @@ func TestPlantedTask(t *testing.T) {
 	}
 }
 
-var mark0 = mark{OnEnd: OnEnd{Command: "true"}}
+var mark0 = mark{OnEnd: queue.OnEnd{Command: "true"}}

@@ -23,7 +23,7 @@ type Queue struct {
 	Agent string // letters, digits, '-' and '_'
 	// Beat is the heartbeat that this agent writes at its turns; without an agent's name in it, none
 	// is written.
-	Beat   Beat
+	Beat   queue.Beat
 	beaten time.Time
 	// witness is a task of each group that has not ended, when it was last looked at.
 	witness map[string]task.ID
@@ -70,7 +70,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 	if err != nil {
 		return nil, err
 	}
-	waiting, groups := map[task.ID]Entry{}, room{queue: q}
+	waiting, groups := map[task.ID]queue.Entry{}, room{queue: q}
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -96,7 +96,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 
 // fresh returns the action for a new task; nil: none at this time. It adds a task that waits for its
 // parents to waiting.
-func (q *Queue) fresh(name string, waiting map[task.ID]Entry, groups *room) (*task.Action, error) {
+func (q *Queue) fresh(name string, waiting map[task.ID]queue.Entry, groups *room) (*task.Action, error) {
 	path := q.path(newDir, name)
 	e, err := q.read(path)
 	switch {
@@ -133,7 +133,7 @@ type room struct {
 }
 
 // take reports whether there is room for one more task, and counts it.
-func (r *room) take(e Entry) (bool, error) {
+func (r *room) take(e queue.Entry) (bool, error) {
 	if e.AtMost == 0 {
 		return true, nil
 	}
@@ -159,7 +159,7 @@ func (r *room) take(e Entry) (bool, error) {
 
 // end ends a new task that is not to be run, unless another agent is faster. It does not claim the
 // task first: a claimed task is started.
-func (q *Queue) end(e Entry, r task.Report) error {
+func (q *Queue) end(e queue.Entry, r task.Report) error {
 	path := q.path(newDir, string(e.ID)+".json")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -169,7 +169,7 @@ func (q *Queue) end(e Entry, r task.Report) error {
 
 // cycles returns tasks that wait for each other in a circle: of each circle, the path from one of its
 // tasks to itself.
-func cycles(waiting map[task.ID]Entry) (found [][]string) {
+func cycles(waiting map[task.ID]queue.Entry) (found [][]string) {
 	const visiting, visited = 1, 2
 	seen := map[task.ID]int{}
 	var path []task.ID
@@ -258,27 +258,15 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 	return actions, problems, nil
 }
 
-func action(kind task.Kind, e Entry) task.Action {
+func action(kind task.Kind, e queue.Entry) task.Action {
 	return task.Action{
 		Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process,
 		Repository: task.CleanAddress(e.Source.Repository), Image: task.Clean(e.Image),
 	}
 }
 
-// parentEnded is the reason of a task whose parent was not completed.
-const parentEnded = "parent task %s ended as %s"
-
-// FailedParent returns the parent by which a task has ended without having been started, or "".
-func FailedParent(r Summary) task.ID {
-	var id, state string
-	if n, err := fmt.Sscanf(r.Reason, parentEnded, &id, &state); r.State != task.Error || err != nil || n != 2 {
-		return ""
-	}
-	return task.ID(id)
-}
-
 // parents reports whether all parents are completed, or returns why the task can never start.
-func (q *Queue) parents(e Entry) (ready bool, failed string, err error) {
+func (q *Queue) parents(e queue.Entry) (ready bool, failed string, err error) {
 	ready = true
 	absent := false
 	for _, id := range e.After {
@@ -301,7 +289,7 @@ func (q *Queue) parents(e Entry) (ready bool, failed string, err error) {
 			return false, "", err
 		case parent.State == task.Completed:
 		case parent.State.Final():
-			return false, fmt.Sprintf(parentEnded, id, parent.State), nil
+			return false, queue.ParentEnded(id, parent.State), nil
 		default:
 			ready = false
 		}
@@ -323,7 +311,7 @@ func (q *Queue) setAside(path, name string, why error) error {
 	}
 	now := q.now().UTC()
 	return q.write(q.path(doneDir, string(id)+".json"),
-		Entry{ID: id, State: task.Error, Reason: task.Clean(why.Error()), Created: now, Ended: now})
+		queue.Entry{ID: id, State: task.Error, Reason: task.Clean(why.Error()), Created: now, Ended: now})
 }
 
 // Task returns a task that is new or taken by this agent.
@@ -379,7 +367,7 @@ func version(f task.File) string {
 
 // find is Find, without a search through all active tasks for one that is new or
 // taken by this agent.
-func (q *Queue) find(id task.ID) (Entry, error) {
+func (q *Queue) find(id task.ID) (queue.Entry, error) {
 	if _, err := os.Stat(q.path(doneDir, string(id)+".json")); errors.Is(err, fs.ErrNotExist) {
 		if e, err := q.read(q.activePath(id)); err == nil {
 			e.Agent = q.Agent
@@ -389,7 +377,7 @@ func (q *Queue) find(id task.ID) (Entry, error) {
 			return e, nil
 		}
 	}
-	return q.Find(id)
+	return q.locate(id)
 }
 
 // Claim claims a new task by renaming its file.
@@ -467,7 +455,7 @@ func (q *Queue) PutAttempt(_ context.Context, id task.ID, a task.Attempt, output
 }
 
 // owns returns an error if a task belongs to another agent.
-func (q *Queue) owns(e Entry) error {
+func (q *Queue) owns(e queue.Entry) error {
 	if e.Agent != "" && e.Agent != q.Agent {
 		return fault.Wrap(fault.Unavailable, queue.ErrNotMine)
 	}

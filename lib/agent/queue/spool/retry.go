@@ -11,6 +11,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // retriedDir has a file for each retried task, with the id of the new task. It is created before the
@@ -23,13 +24,13 @@ func retries(batch string) bool { return strings.HasPrefix(batch, "r") }
 // Retry submits tasks that retry those in RetryOf, which must have ended. All of them or none are
 // submitted, except those whose RetryOf was retried before. It returns the id of the retry for each,
 // and how many of them are new.
-func (s *Spool) Retry(entries []Entry) (Batch, error) {
+func (s *Spool) Retry(entries []queue.Entry) (queue.Batch, error) {
 	if err := CheckOwner(s.Dir); err != nil {
-		return Batch{}, err
+		return queue.Batch{}, err
 	}
 	_ = s.Deliver()                                                    // problems with the batches of others are reported by the agent
 	if err := os.MkdirAll(s.path(retriedDir, ""), 0o700); err != nil { // spools of earlier versions have none
-		return Batch{}, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		return queue.Batch{}, fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
 	b, err := s.stage("r"+uuid.NewString(), manifest{Made: s.now().UTC()}, entries, nil)
 	if err != nil {
@@ -120,7 +121,7 @@ func (s *Spool) claimRetries(dir string, files []os.DirEntry) (lost map[string]b
 }
 
 // claimRetry creates the file of retried/, unless it exists.
-func (s *Spool) claimRetry(e Entry) error {
+func (s *Spool) claimRetry(e queue.Entry) error {
 	path := s.path(retriedDir, string(e.RetryOf))
 	if _, err := os.Stat(path); err == nil {
 		return nil

@@ -36,7 +36,7 @@ func open(t *testing.T, dir, agent string) *Queue {
 
 func add(t *testing.T, q *Queue, id task.ID, after ...task.ID) {
 	t.Helper()
-	if err := q.Add(Entry{ID: id, Slug: "slug-" + string(id), After: after, Command: []string{"true"}}); err != nil {
+	if err := q.Add(queue.Entry{ID: id, Slug: "slug-" + string(id), After: after, Command: []string{"true"}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -485,10 +485,10 @@ func TestHeartbeat(t *testing.T) {
 	if beats, err := q.Agents(); len(beats) > 0 || err != nil {
 		t.Errorf("%+v, %v", beats, err)
 	}
-	q.Beat = Beat{Agent: "me", Host: "login1", PID: 7, Every: 10}
+	q.Beat = queue.Beat{Agent: "me", Host: "login1", PID: 7, Every: 10}
 	wishes(t, q)
 	b, err := q.Spool.Agent("me")
-	if want := (Beat{Agent: "me", Host: "login1", PID: 7, Every: 10, Seen: start}); b != want || b.Late(now) || err != nil {
+	if want := (queue.Beat{Agent: "me", Host: "login1", PID: 7, Every: 10, Seen: start}); b != want || b.Late(now) || err != nil {
 		t.Errorf("%+v, %v", b, err)
 	}
 	if now = now.Add(5 * time.Minute); !b.Late(now) {
@@ -543,9 +543,9 @@ func TestHalfStopped(t *testing.T) {
 		if err := errors.Join(os.WriteFile(q.path(stopDir, "a"), nil, 0o600), os.Rename(q.path(newDir, "a.json"), q.path(activeDir, "a@stopped.json"))); err != nil {
 			t.Fatal(err)
 		}
-		all, err := q.Summaries()
+		all, err := q.List()
 		e, findErr := q.Find("a")
-		if err != nil || findErr != nil || len(all) != 1 || all[0].State != task.Stopping || all[0].Agent != "" || e.State != task.Stopping || e.TakenBy() != "" {
+		if err != nil || findErr != nil || len(all) != 1 || all[0].State != task.Stopping || all[0].Agent != "" || e.State != task.Stopping || e.Agent != "" {
 			t.Errorf("%s: before: %+v, %+v, %v, %v", name, all, e, err, findErr)
 		}
 		if err := finish(q); err != nil {
@@ -593,7 +593,7 @@ func FuzzFiles(f *testing.F) {
 func TestSignOff(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
 	q.Now = func() time.Time { return start }
-	q.Beat = Beat{Agent: "me", Host: "login1", PID: 7, Every: 10}
+	q.Beat = queue.Beat{Agent: "me", Host: "login1", PID: 7, Every: 10}
 	if err := q.SignOff(); err != nil { // before its first turn
 		t.Error(err)
 	}
@@ -609,7 +609,7 @@ func TestSignOff(t *testing.T) {
 		t.Errorf("it is not late, %v", err)
 	}
 	next := open(t, q.Dir, "me")
-	next.Now, next.Beat = q.Now, Beat{Agent: "me", Host: "login1", PID: 8, Every: 10}
+	next.Now, next.Beat = q.Now, queue.Beat{Agent: "me", Host: "login1", PID: 8, Every: 10}
 	wishes(t, next)
 	if err := q.SignOff(); err != nil || late() {
 		t.Errorf("it is late, %v", err)

@@ -16,35 +16,14 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
-// Summary is what the listing needs of a task. Its texts are as they are in the task's
-// file: hostile.
-type Summary struct {
-	ID       task.ID
-	Slug     string
-	Group    string
-	State    task.State
-	Reason   string
-	ExitCode int
-	Agent    string // that has taken it
-	Attempt  int    // see Entry.Tries
-	RetryOf  task.ID
-	Retried  bool // another task does it again
-	AtMost   int
-	Waits    string // of a new task: the ids of those that it comes after, with spaces between
-	Created  time.Time
-	Started  time.Time
-	Ended    time.Time
-
-	where byte // 'n', 'a' or 'd': the directory of its file
-}
-
-func summarize(e Entry, where byte) Summary {
-	s := Summary{
+func summarize(e queue.Entry) queue.Summary {
+	s := queue.Summary{
 		ID: e.ID, Slug: e.Slug, Group: e.Group, State: e.State, Reason: e.Reason, ExitCode: e.ExitCode, Agent: e.Agent,
 		Attempt: e.Tries(), AtMost: e.AtMost,
-		RetryOf: e.RetryOf, Created: e.Created, Started: e.Started, Ended: e.Ended, where: where,
+		RetryOf: e.RetryOf, Created: e.Created, Started: e.Started, Ended: e.Ended,
 	}
 	var after []string
 	for _, id := range e.After {
@@ -52,6 +31,17 @@ func summarize(e Entry, where byte) Summary {
 	}
 	s.Waits = strings.Join(after, " ")
 	return s
+}
+
+// where is the first letter of the directory in which the file of a task is, unless somebody has put it there by hand.
+func where(r queue.Summary) byte {
+	switch {
+	case r.State.Final():
+		return doneDir[0]
+	case r.State == task.Pending && r.Agent == "":
+		return newDir[0]
+	}
+	return activeDir[0]
 }
 
 // indexFile is a cache of summaries. It is used only for files of new/ and done/, which never change;
@@ -62,9 +52,9 @@ const indexFile = "index"
 // indexMagic is the first line of an index in this format.
 const indexMagic = "ponos index 3\n"
 
-// Summaries returns the tasks of the spool, the oldest first, with the reasons of those that wait. Files
+// List returns the tasks of the spool, the oldest first, with the reasons of those that wait. Files
 // that are not tasks are left out.
-func (s *Spool) Summaries() ([]Summary, error) {
+func (s *Spool) List() ([]queue.Summary, error) {
 	all, err := s.States()
 	if err == nil {
 		s.explain(all)
@@ -72,14 +62,14 @@ func (s *Spool) Summaries() ([]Summary, error) {
 	return all, err
 }
 
-// States is Summaries without what tasks wait for.
-func (s *Spool) States() ([]Summary, error) { return s.states(false) }
+// States is List without what tasks wait for.
+func (s *Spool) States() ([]queue.Summary, error) { return s.states(false) }
 
 // Glance is States for a person who waits: new/ and done/ are not listed while their times of modification are those of the index, which
 // may hide a change of the moment in which it was made.
-func (s *Spool) Glance() ([]Summary, error) { return s.states(true) }
+func (s *Spool) Glance() ([]queue.Summary, error) { return s.states(true) }
 
-func (s *Spool) states(glance bool) ([]Summary, error) {
+func (s *Spool) states(glance bool) ([]queue.Summary, error) {
 	changed := s.changed()
 	all := s.readIndex()
 	listed := []string{newDir, activeDir, doneDir} // a task only moves forward: in this order none is missed
@@ -97,25 +87,25 @@ func (s *Spool) states(glance bool) ([]Summary, error) {
 		i, ok := at[id]
 		return i, ok
 	}
-	where := make([]byte, len(all)) // they are now; 0: nowhere
-	fresh := map[task.ID]byte{}     // where tasks are that are to be read
+	now := make([]byte, len(all)) // where they are; 0: nowhere
+	fresh := map[task.ID]byte{}   // where tasks are that are to be read
 	active := map[task.ID]string{}
 	if len(listed) == 1 {
 		for i, r := range all {
-			where[i] = r.where
+			now[i] = where(r)
 		}
 	}
 	for _, dir := range listed {
 		if err := s.eachName(dir, func(name string) {
 			if id, bare := strings.CutSuffix(name, ".json"); bare {
 				if i, ok := place(task.ID(id)); ok {
-					where[i] = dir[0]
+					now[i] = dir[0]
 					return
 				}
 			}
 			id, agent := fileParts(name)
 			if i, ok := place(id); ok {
-				where[i] = dir[0]
+				now[i] = dir[0]
 			} else if id != "" {
 				fresh[id] = dir[0]
 			}
@@ -133,10 +123,10 @@ func (s *Spool) states(glance bool) ([]Summary, error) {
 	kept := all[:0]
 	for i, r := range all {
 		switch {
-		case where[i] == r.where && r.where != 'a':
+		case now[i] == where(r) && now[i] != activeDir[0]:
 			kept = append(kept, r)
-		case where[i] != 0:
-			fresh[r.ID] = where[i]
+		case now[i] != 0:
+			fresh[r.ID] = now[i]
 		}
 	}
 	read, err := s.readAll(fresh, active)
@@ -144,7 +134,7 @@ func (s *Spool) states(glance bool) ([]Summary, error) {
 		return nil, err
 	}
 	all = append(kept, read...)
-	if older := func(a, b Summary) int {
+	if older := func(a, b queue.Summary) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
 			return c
 		}
@@ -211,12 +201,12 @@ func (s *Spool) eachName(dir string, do func(name string)) error {
 }
 
 // readAll reads the files of tasks.
-func (s *Spool) readAll(there map[task.ID]byte, active map[task.ID]string) ([]Summary, error) {
+func (s *Spool) readAll(there map[task.ID]byte, active map[task.ID]string) ([]queue.Summary, error) {
 	ids := make([]task.ID, 0, len(there))
 	for id := range there {
 		ids = append(ids, id)
 	}
-	all := make([]Summary, len(ids))
+	all := make([]queue.Summary, len(ids))
 	err := parallel(len(ids), func(i int) error {
 		id := ids[i]
 		dir, name := newDir, string(id)+".json"
@@ -230,11 +220,8 @@ func (s *Spool) readAll(there map[task.ID]byte, active map[task.ID]string) ([]Su
 			dir = doneDir
 		}
 		e, err := s.read(s.path(dir, name))
-		where := dir[0]
 		if errors.Is(err, fs.ErrNotExist) { // it has moved on
-			if e, err = s.Find(id); err == nil {
-				where = 'a' // or further: not for the index
-			}
+			e, err = s.Find(id)
 		}
 		if err != nil {
 			return nil // not a task, or a removed one
@@ -244,10 +231,10 @@ func (s *Spool) readAll(there map[task.ID]byte, active map[task.ID]string) ([]Su
 		} else if dir == activeDir && agent != "" {
 			e.Agent = agent
 		}
-		all[i] = summarize(e, where)
+		all[i] = summarize(e)
 		return nil
 	})
-	return slices.DeleteFunc(all, func(r Summary) bool { return r.ID == "" }), err
+	return slices.DeleteFunc(all, func(r queue.Summary) bool { return r.ID == "" }), err
 }
 
 // An index is written when this many files had to be read, and more than this share of
@@ -258,7 +245,7 @@ const (
 )
 
 // refresh writes the index if that saves the next reader much work. A failure does not matter.
-func (s *Spool) refresh(all []Summary, read map[task.ID]byte, changed time.Time) {
+func (s *Spool) refresh(all []queue.Summary, read map[task.ID]byte, changed time.Time) {
 	misses := 0
 	for _, where := range read {
 		if where != 'a' {
@@ -280,10 +267,10 @@ func (s *Spool) refresh(all []Summary, read map[task.ID]byte, changed time.Time)
 	}
 	text(s.ID)
 	for _, r := range all {
-		if r.where == 'a' {
+		if where(r) == activeDir[0] {
 			continue
 		}
-		b = append(b, r.where)
+		b = append(b, where(r))
 		for _, s := range []string{string(r.ID), r.Slug, r.Group, string(r.State), r.Reason, r.Agent, string(r.RetryOf), r.Waits} {
 			text(s)
 		}
@@ -313,7 +300,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 const maxIndex = 1 << 30
 
 // readIndex reads the index; nothing, unless it is complete and belongs to this spool.
-func (s *Spool) readIndex() []Summary {
+func (s *Spool) readIndex() []queue.Summary {
 	info, err := os.Stat(filepath.Join(s.Dir, indexFile))
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxIndex {
 		return nil
@@ -342,7 +329,7 @@ func checksum(s string) (sum uint32) {
 	return sum
 }
 
-func parseIndex(s, spool string) []Summary {
+func parseIndex(s, spool string) []queue.Summary {
 	end := len(s) - 4
 	if end < len(indexMagic) || s[:len(indexMagic)] != indexMagic || checksum(s[:end]) != binary.BigEndian.Uint32([]byte(s[end:])) {
 		return nil
@@ -351,11 +338,11 @@ func parseIndex(s, spool string) []Summary {
 	if d.text() != spool {
 		return nil
 	}
-	all := make([]Summary, 0, len(s)/64) // few are shorter
+	all := make([]queue.Summary, 0, len(s)/64) // few are shorter
 	states := map[string]task.State{}
 	for len(d.rest) > 0 && !d.bad {
-		var r Summary
-		r.where, d.rest = d.rest[0], d.rest[1:]
+		var r queue.Summary
+		d.rest = d.rest[1:] // the directory, which follows from the rest
 		r.ID, r.Slug, r.Group = task.ID(d.text()), d.text(), d.text()
 		state := d.text()
 		r.Reason, r.Agent, r.RetryOf, r.Waits = d.text(), d.text(), task.ID(d.text()), d.text()
@@ -423,9 +410,9 @@ func (d *decoder) instant() time.Time {
 }
 
 // Read returns the complete task of a summary.
-func (s *Spool) Read(r Summary) (Entry, error) {
-	for dir, where := range map[string]byte{newDir: 'n', doneDir: 'd'} {
-		if r.where == where {
+func (s *Spool) Read(r queue.Summary) (queue.Entry, error) {
+	for _, dir := range []string{newDir, doneDir} {
+		if where(r) == dir[0] {
 			if e, err := s.read(s.path(dir, string(r.ID)+".json")); err == nil {
 				return e, nil
 			}
@@ -434,8 +421,8 @@ func (s *Spool) Read(r Summary) (Entry, error) {
 	return s.Find(r.ID)
 }
 
-// RequestStops is RequestStop for the tasks of summaries. The errors are in the order of the tasks.
-func (s *Spool) RequestStops(all []Summary) []error {
+// Cancel is RequestStop for the tasks of summaries. The errors are in the order of the tasks.
+func (s *Spool) Cancel(all []queue.Summary) []error {
 	errs := make([]error, len(all))
 	taken := map[task.ID]string{}
 	if entries, err := os.ReadDir(s.path(activeDir, "")); err == nil { // once, and not for each
@@ -446,7 +433,7 @@ func (s *Spool) RequestStops(all []Summary) []error {
 	}
 	_ = parallel(len(all), func(i int) error {
 		path := taken[all[i].ID]
-		if all[i].where == 'n' {
+		if where(all[i]) == newDir[0] {
 			path = s.path(newDir, string(all[i].ID)+".json")
 		}
 		if path != "" {

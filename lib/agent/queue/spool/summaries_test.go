@@ -18,7 +18,7 @@ import (
 // shown is a look, as text.
 func shown(t *testing.T, s *Spool) string {
 	t.Helper()
-	all, err := s.Summaries()
+	all, err := s.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,9 +33,9 @@ func shown(t *testing.T, s *Spool) string {
 // A look with an index shows what one without it shows, whatever has happened since.
 func TestSummaries(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
-	var entries []Entry
+	var entries []queue.Entry
 	for i := range 3 * refreshFiles {
-		entries = append(entries, Entry{Slug: fmt.Sprintf("n\x1b%d", i), Group: "g", Created: start.Add(time.Duration(i) * time.Second), Parameters: map[string]string{"i": fmt.Sprint(i)}})
+		entries = append(entries, queue.Entry{Slug: fmt.Sprintf("n\x1b%d", i), Group: "g", Created: start.Add(time.Duration(i) * time.Second), Parameters: map[string]string{"i": fmt.Sprint(i)}})
 	}
 	b, err := q.AddAll("", nil, entries)
 	if err != nil {
@@ -131,11 +131,11 @@ func FuzzIndex(f *testing.F) {
 		f.Fatal(err)
 	}
 	for i := range refreshFiles {
-		if err := q.Add(Entry{ID: task.ID(fmt.Sprint(i)), Slug: "x", Created: start}); err != nil {
+		if err := q.Add(queue.Entry{ID: task.ID(fmt.Sprint(i)), Slug: "x", Created: start}); err != nil {
 			f.Fatal(err)
 		}
 	}
-	if _, err := q.Summaries(); err != nil {
+	if _, err := q.List(); err != nil {
 		f.Fatal(err)
 	}
 	text, err := os.ReadFile(q.Dir + "/" + indexFile)
@@ -163,7 +163,7 @@ func FuzzIndex(f *testing.F) {
 func TestRetry(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
 	q.Now = func() time.Time { return start }
-	if err := q.Add(Entry{ID: "a", Env: map[string]string{"TOKEN": "secret", "A": "1"}, Created: start}); err != nil {
+	if err := q.Add(queue.Entry{ID: "a", Env: map[string]string{"TOKEN": "secret", "A": "1"}, Created: start}); err != nil {
 		t.Fatal(err)
 	}
 	report(t, q, "a", task.Failed)
@@ -171,7 +171,7 @@ func TestRetry(t *testing.T) {
 	if err != nil || len(e.Env) > 0 || !slices.Equal(e.Variables, []string{"A", "TOKEN"}) {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	again := []Entry{{RetryOf: "a", Attempt: 2, Slug: "again", Created: start.Add(1)}}
+	again := []queue.Entry{{RetryOf: "a", Attempt: 2, Slug: "again", Created: start.Add(1)}}
 	first, err := q.Retry(again)
 	if err != nil || first.New != 1 {
 		t.Fatalf("%+v, %v", first, err)
@@ -200,7 +200,7 @@ func TestRetryOnItsWay(t *testing.T) {
 	stage := func(id task.ID) {
 		dir := q.path(tmpDir, "batch-"+string(id))
 		err := q.commit(dir, "r"+string(id), manifest{}, func() error {
-			return q.writeNew(dir+"/"+string(id)+".json", Entry{ID: id, State: task.Pending, RetryOf: "a", Attempt: 2})
+			return q.writeNew(dir+"/"+string(id)+".json", queue.Entry{ID: id, State: task.Pending, RetryOf: "a", Attempt: 2})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -208,13 +208,13 @@ func TestRetryOnItsWay(t *testing.T) {
 	}
 	stage("one")
 	stage("two")
-	if err := q.claimRetry(Entry{ID: "two", RetryOf: "a"}); err != nil { // and was killed
+	if err := q.claimRetry(queue.Entry{ID: "two", RetryOf: "a"}); err != nil { // and was killed
 		t.Fatal(err)
 	}
 	if got := wishes(t, q); got != "+two" {
 		t.Errorf("the agent is offered %s", got)
 	}
-	b, err := q.Retry([]Entry{{RetryOf: "a"}})
+	b, err := q.Retry([]queue.Entry{{RetryOf: "a"}})
 	if err != nil || b.New != 0 || b.IDs[0] != "two" {
 		t.Errorf("%+v, %v", b, err)
 	}
@@ -224,23 +224,23 @@ func TestRetryOnItsWay(t *testing.T) {
 	if err := os.WriteFile(q.path(retriedDir, "b"), []byte("../x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Retry([]Entry{{RetryOf: "b"}}); !fault.Is(err, fault.Unavailable) {
+	if _, err := q.Retry([]queue.Entry{{RetryOf: "b"}}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("a damaged file: %v", err)
 	}
 }
 
-func TestRequestStops(t *testing.T) {
+func TestCancel(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
 	for _, id := range []task.ID{"new", "running", "over"} {
 		add(t, q, id)
 	}
 	report(t, q, "running", task.Running)
 	report(t, q, "over", task.Completed)
-	all, err := q.Summaries()
+	all, err := q.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := q.RequestStops(append(all, Summary{ID: "nobody", where: 'n'})); errors.Join(errs[:3]...) != nil || !errors.Is(errs[3], queue.ErrGone) {
+	if errs := q.Cancel(append(all, queue.Summary{ID: "nobody", State: task.Pending})); errors.Join(errs[:3]...) != nil || !errors.Is(errs[3], queue.ErrGone) {
 		t.Errorf("%v", errs)
 	}
 	if got := wishes(t, q); got != "-running" {
@@ -257,7 +257,7 @@ func TestRememberKeepsTheTurn(t *testing.T) {
 	for range 20 {
 		dir := t.TempDir()
 		poll, stop := open(t, dir, "me"), open(t, dir, "me")
-		poll.Beat, stop.Beat = Beat{Agent: "me", Data: "d"}, Beat{Agent: "me", Data: "d"}
+		poll.Beat, stop.Beat = queue.Beat{Agent: "me", Data: "d"}, queue.Beat{Agent: "me", Data: "d"}
 		ended := make(chan error)
 		go func() { ended <- stop.Remember() }()
 		if err := poll.Alive(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // leftoverAge is the age from which a file is taken to be left by a killed tool.
@@ -94,7 +95,7 @@ func (t *tidying) note(dir string) error {
 	return nil
 }
 
-func (t *tidying) uses(e Entry) {
+func (t *tidying) uses(e queue.Entry) {
 	t.archives[filepath.Base(e.Source.Archive)] = true
 	t.archives[filepath.Base(e.Source.Patch)] = true
 }

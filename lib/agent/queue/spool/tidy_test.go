@@ -169,7 +169,7 @@ func TestTasksThatWaitForEachOther(t *testing.T) {
 // A task that is over and lies among the new ones is not offered.
 func TestFinalAmongTheNew(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
-	e := Entry{ID: "a", State: task.Failed, Reason: "of old", ExitCode: 3}
+	e := queue.Entry{ID: "a", State: task.Failed, Reason: "of old", ExitCode: 3}
 	if err := q.write(q.path(newDir, "a.json"), e); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 const (
@@ -55,8 +56,8 @@ func (q *Queue) Explain(why map[task.ID]string) error {
 }
 
 // explain sets the reasons of tasks that wait. What cannot be read is ignored.
-func (s *Spool) explain(all []Summary) {
-	if !slices.ContainsFunc(all, func(t Summary) bool { return !t.State.Final() }) {
+func (s *Spool) explain(all []queue.Summary) {
+	if !slices.ContainsFunc(all, func(t queue.Summary) bool { return !t.State.Final() }) {
 		return
 	}
 	k := known{now: s.now(), all: all, taken: map[string]int{}}
@@ -79,9 +80,9 @@ func (s *Spool) explain(all []Summary) {
 // known is what a listing knows beyond the tasks themselves.
 type known struct {
 	now   time.Time
-	all   []Summary
+	all   []queue.Summary
 	taken map[string]int // tasks of each group that agents have taken
-	beats []Beat
+	beats []queue.Beat
 	said  []map[task.ID]string // what each of these agents says
 
 	latest map[task.ID]int // places in all, of the last attempt of each task; nil: not made yet
@@ -92,7 +93,7 @@ type known struct {
 //
 //	nobody has it    a task that it comes after · room in its group · an agent · what an agent says
 //	an agent has it  a turn of that agent · what that agent says · what was reported with its state
-func (k *known) why(t Summary) string {
+func (k *known) why(t queue.Summary) string {
 	if t.Agent == "" {
 		if t.State != task.Pending {
 			return t.Reason
@@ -118,7 +119,7 @@ func (k *known) why(t Summary) string {
 }
 
 // offered says why a task that could begin has not been taken.
-func (k *known) offered(t Summary) string {
+func (k *known) offered(t queue.Summary) string {
 	var last time.Time
 	runs, why := false, t.Reason
 	for i, b := range k.beats {
@@ -146,7 +147,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // parent says which task a new one still comes after.
-func (k *known) parent(t Summary) string {
+func (k *known) parent(t queue.Summary) string {
 	if t.Waits == "" {
 		return ""
 	}

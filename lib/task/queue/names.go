@@ -1,4 +1,4 @@
-package spool
+package queue
 
 import (
 	"errors"
@@ -7,8 +7,6 @@ import (
 	"slices"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
 // Limits of what users call tasks, in bytes.
@@ -95,31 +93,6 @@ func CheckParameter(name string) error {
 
 func letter(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
-
-// checkText checks that a task can be written as JSON without changes: other bytes than UTF-8 would be
-// replaced, and the command would get another word.
-func checkText(e Entry) error {
-	for i, word := range e.Command {
-		if !utf8.ValidString(word) {
-			return fault.Errorf(fault.Usage, "word %d of the command, %.60q, is not UTF-8", i+1, word)
-		}
-	}
-	for name, value := range e.Env {
-		if !utf8.ValidString(value) {
-			return fault.Errorf(fault.Usage, "variable %s: the value is not UTF-8", name)
-		}
-	}
-	words := []string{e.Source.Repository, e.Source.Revision, e.Source.Archive}
-	for _, f := range e.Files {
-		words = append(words, f.Name, f.URL)
-	}
-	for _, word := range words {
-		if !utf8.ValidString(word) {
-			return fault.Errorf(fault.Usage, "%.200q is not UTF-8", word)
-		}
-	}
-	return nil
 }
 
 // text checks that a word of the user can be printed.
