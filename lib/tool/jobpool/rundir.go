@@ -38,6 +38,9 @@ func runDir(c *cli.Context, getenv func(string) string, create bool) (string, er
 	}
 	resume := c.Bool("resume") || c.Bool("retry-failed")
 	if dir == "" {
+		if err := ownRun(baseDir); err != nil {
+			return "", err
+		}
 		name := clock.Now().Format("20060102-150405.") + fmt.Sprint(os.Getpid())
 		if job := getenv("SLURM_JOB_ID"); job != "" && getenv("JOBPOOL_NODE") == "" {
 			name = job
@@ -55,17 +58,20 @@ func runDir(c *cli.Context, getenv func(string) string, create bool) (string, er
 	if err != nil {
 		return "", err
 	}
-	if err := ownDir(dir); err != nil {
-		return "", err
+	if err = ownDir(dir); err == nil {
+		err = isRun(dir)
 	}
-	return dir, isRun(dir)
+	if err == nil {
+		err = ownRun(dir)
+	}
+	return dir, err
 }
 
 // newDir creates the directory of a run, with another name if it exists: that of another pool in the same job, or of
 // a host or container in which a pool had the same process id in the same second. Two that start together do not get
 // the same one.
 func newDir(dir string) string {
-	_ = os.MkdirAll(filepath.Dir(dir), 0o777) // an error is noticed later
+	_ = os.MkdirAll(filepath.Dir(dir), 0o700) // an error is noticed later
 	name := dir
 	for n := 1; n < 1000; n++ {
 		if err := os.Mkdir(name, 0o700); !errors.Is(err, fs.ErrExist) {
@@ -124,6 +130,32 @@ func ownDir(dir string) error {
 		if !ours.Mine(st) && ours.Owner(st) != 0 {
 			return fault.Hint(fault.Errorf(fault.Usage, "run directory: %q belongs to another user", dir), "choose another with --run")
 		}
+	}
+	return nil
+}
+
+// ownRun refuses a directory in which others can write, or have written: nodes run the program that is in the directory of a run, and
+// what its files say is believed. A missing one is new.
+func ownRun(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil // or it cannot be used, which is noticed later
+	}
+	owner := os.Geteuid()
+	if !ours.Mine(info) {
+		owner = ours.NewFiles(dir) // the file system may map owners
+	}
+	err = ours.Dir(dir, owner)
+	names, _ := os.ReadDir(dir)
+	for _, e := range names {
+		if info, failed := e.Info(); err == nil && failed == nil && ours.Owner(info) != owner && ours.Owner(info) != 0 {
+			err = fault.Hint(
+				fault.Errorf(fault.Usage, "%q belongs to user %s", filepath.Join(dir, e.Name()), ours.UserName(ours.Owner(info))),
+				"choose another with --run")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("run directory: %w", err)
 	}
 	return nil
 }
@@ -223,6 +255,29 @@ func copyProgram(from, dir string) (string, error) {
 		return "", err
 	}
 	return to, out.CloseAtomicallyReplace()
+}
+
+// ofOwnRun has a command that speaks to a run, or looks into it, refuse what others can write. It too runs the run's program.
+func ofOwnRun(command *cli.Command) *cli.Command {
+	for _, sub := range command.Subcommands {
+		ofOwnRun(sub)
+	}
+	if act := command.Action; act != nil {
+		command.Action = func(c *cli.Context) (err error) {
+			dir := existing(c)
+			if dir == lastRun {
+				err = ownRun(baseDir)
+			}
+			if err == nil {
+				err = ownRun(dir)
+			}
+			if err == nil {
+				err = act(c)
+			}
+			return err
+		}
+	}
+	return command
 }
 
 // existing is the run directory of the commands that speak to a run.

@@ -194,7 +194,7 @@ func retrieveDefinition(x *exchange) answer {
 		return answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/json"}}, body: t.Raw}
 	}
 	env := map[string]string{
-		"ARKINDEX_API_URL":    "http://" + x.Host + "/api/v1/",
+		"ARKINDEX_API_URL":    x.scheme() + x.Host + "/api/v1/",
 		"ARKINDEX_TASK_TOKEN": t.Token, "ARKINDEX_PROCESS_ID": t.Process,
 	}
 	if t.WorkerRun != "" {
@@ -301,7 +301,7 @@ func (x *exchange) page(list []any, size int) answer {
 	}
 	m := map[string]any{"count": len(list), "number": number, "previous": nil, "next": nil, "results": list[from:to]}
 	if to < len(list) {
-		m["next"] = "http://" + x.Host + x.URL.Path + "?" + url.Values{"page": {fmt.Sprint(number + 1)}}.Encode()
+		m["next"] = x.scheme() + x.Host + x.URL.Path + "?" + url.Values{"page": {fmt.Sprint(number + 1)}}.Encode()
 	}
 	return jsonAnswer(http.StatusOK, m)
 }

@@ -23,8 +23,10 @@ type Fault struct {
 	//   reset    the connection is cut, nothing was done
 	//   lost     it is done, but the connection is cut instead of an answer
 	//   token    the status, with an explanation that repeats the credential
+	//   redirect the status, with Location
 	Kind       string        `json:"kind"`
 	Status     int           `json:"status"`
+	Location   string        `json:"location"`
 	RetryAfter int           `json:"retry_after"` // seconds
 	Delay      time.Duration `json:"delay"`
 }
@@ -87,6 +89,8 @@ func (f *Fault) answer() answer {
 		return a
 	case "empty":
 		return answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/json"}}}
+	case "redirect":
+		return answer{status: f.Status, header: http.Header{"Location": {f.Location}}}
 	case "huge":
 		body := append([]byte(`{"actions": [], "x": "`), bytes.Repeat([]byte("x"), 64<<20)...)
 		return answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/json"}}, body: append(body, `"}`...)}

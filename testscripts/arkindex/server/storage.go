@@ -18,7 +18,7 @@ import (
 func (x *exchange) presign(method, key, contentType string) string {
 	s := x.s
 	host := x.Host
-	if name, port, err := net.SplitHostPort(host); err == nil && name == "127.0.0.1" {
+	if name, port, err := net.SplitHostPort(host); err == nil && name == "127.0.0.1" && x.TLS == nil { // for which there is no certificate
 		host = net.JoinHostPort("localhost", port)
 	}
 	query := url.Values{
@@ -29,7 +29,15 @@ func (x *exchange) presign(method, key, contentType string) string {
 		query.Set("X-Amz-SignedHeaders", "content-type;host")
 	}
 	query.Set("X-Amz-Signature", s.sign(method, key, query, contentType))
-	return "http://" + host + (&url.URL{Path: "/s3/" + key}).EscapedPath() + "?" + query.Encode()
+	return x.scheme() + host + (&url.URL{Path: "/s3/" + key}).EscapedPath() + "?" + query.Encode()
+}
+
+// scheme is how the client reaches this server.
+func (x *exchange) scheme() string {
+	if x.TLS != nil {
+		return "https://"
+	}
+	return "http://"
 }
 
 const amzDate = "20060102T150405.000000Z"

@@ -53,9 +53,10 @@ func (c cluster) holes() {
 	c.until("the hole to be free again", func() bool { h = c.freeHole(); return h != nil })
 	job := c.submit("bob", with(func(option string) string { return option })...)
 	c.until(fmt.Sprintf("job %s to run in the hole %+v", job, *h), func() bool { return c.state(job) == "RUNNING" })
-	if out := c.must("root", "scontrol", "show", "job", job); !strings.Contains(out, "Scheduler=Backfill") {
-		fail("not started by backfill:\n%s", out)
-	}
+	// scontrol says it from 21.08 on.
+	c.until(fmt.Sprintf("accounting to say that backfill has started job %s", job), func() bool {
+		return strings.Contains(c.must("root", "sacct", "--noheader", "--allocations", "--format=Flags%40", "--jobs="+job), "SchedBackfill")
+	})
 	if h := c.freeHole(); h != nil {
 		fail("still a hole where a job runs: %+v", *h)
 	}
