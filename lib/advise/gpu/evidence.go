@@ -15,14 +15,23 @@ type Evidence struct {
 }
 
 // Narrow applies the features of a node, and then the names of its partitions, to what the type of its GPUs says: a model,
-// an instance type of a cloud, a generation or a size of memory that only some of the candidates have decides. Without a
-// type, the features alone name the GPUs, and where they name none, the partitions.
+// an instance type of a cloud, a generation or a size of memory that only some of the candidates have decides. Where the
+// type tells nothing, the features alone name the GPUs, and where they name none, the partitions; a slice that any of them
+// names is one.
 func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
+	features = c.greatest(features)
 	e := Evidence{Match: of}
+	if len(of.Models) == 0 && of.Slice == "" {
+		of, e.By = c.divided(of, features, places)
+		e.Match = of
+	}
 	if len(of.Models) == 0 {
 		e.name(c, c.Features(features), of, features, c.Feature)
 	}
 	said := c.both(places, c.place)
+	if made, _ := maker(places, c.place); made == Several {
+		said = Match{}
+	}
 	if len(of.Models) == 0 && c.denied(said, e.Match, features) {
 		e.Contradicts = append(e.Contradicts, c.naming(places, c.place)...)
 		said, places = Match{}, nil
@@ -31,11 +40,14 @@ func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
 		e.name(c, said, of, places, c.place)
 	}
 	if len(e.Models) == 0 && e.Maker == "" {
-		if maker, f := c.maker(features); maker != "" {
-			e.Maker, e.By = maker, append(e.By, f)
-		} else if maker, f := c.maker(places); maker != "" && !slices.Contains(words(f), "intel") { // rather CPUs
-			e.Maker, e.By = maker, append(e.By, f)
+		made, by := maker(features, c.Feature)
+		if made == "" {
+			made, by = maker(places, c.place)
 		}
+		if e.Maker = made; made == Several {
+			e.Contradicts, by = append(e.Contradicts, by[1:]...), by[:1]
+		}
+		e.By = append(e.By, by...)
 	}
 	var ofSize []Model // what sizes leave of the candidates
 	var sizes []string
@@ -79,6 +91,46 @@ func (c *Catalogue) Narrow(of Match, features, places []string) Evidence {
 	return e
 }
 
+// greatest leaves the greatest compute capability that features name, and what is none: sm_61 beside sm_80 says that there is
+// at least so much.
+func (c *Catalogue) greatest(features []string) []string {
+	var most Capability
+	for _, f := range features {
+		most = max(most, c.feature(f).capability)
+	}
+	return slices.DeleteFunc(slices.Clone(features), func(f string) bool {
+		is := c.feature(f).capability
+		return is > 0 && is < most
+	})
+}
+
+// divided adds to what is known of GPUs the slice that features or partitions of their node name, and is the names that do.
+// Of several profiles, a job may get any. Beside a type or a feature, the name of a partition may have foreign words.
+func (c *Catalogue) divided(m Match, features, places []string) (Match, []string) {
+	var by []string
+	add := func(name string, r reading) {
+		if r.Slice == "" {
+			return
+		}
+		by = append(by, name)
+		switch {
+		case m.Slice == "" || m.Slice == SomeSlice && m.Whole:
+			m.Slice, m.Least, m.Most, m.Whole = r.Slice, r.Least, r.Most, true
+		case r.Slice != m.Slice && r.Slice != SomeSlice:
+			m.Slice, m.Least, m.Most, m.Whole = SomeSlice, 0, 0, false
+		}
+	}
+	for _, f := range features {
+		if r := c.feature(f); !r.foreign { // no_mig
+			add(f, r)
+		}
+	}
+	for _, name := range places {
+		add(name, c.feature(strings.Join(c.cutQueues(name), "_")))
+	}
+	return m, by
+}
+
 // denied reports whether the features of a node say other GPUs than the names of its partitions: is, what they name, a maker, or
 // a size that can be of nothing else.
 func (c *Catalogue) denied(places, is Match, features []string) bool {
@@ -88,7 +140,7 @@ func (c *Catalogue) denied(places, is Match, features []string) bool {
 	if len(is.Models) > 0 {
 		return len(is.Both(places).Models) == 0
 	}
-	if maker, _ := c.maker(features); maker != "" && maker != places.Vendor() {
+	if made, _ := maker(features, c.Feature); made != "" && made != places.Vendor() {
 		return true
 	}
 	most := c.most(features)
@@ -106,14 +158,22 @@ func (c *Catalogue) most(features []string) (bytes int64) {
 	return bytes
 }
 
-// maker is who makes the GPUs of a node by its features, and the feature that says so.
-func (c *Catalogue) maker(features []string) (Vendor, string) {
-	for _, f := range features {
-		if r := c.feature(f); r.Maker != "" && r.about && !r.foreign {
-			return r.Maker, f
+// maker is who makes the GPUs of a node by what names say, Several if they do not agree, and a name for each maker.
+func maker(names []string, says func(string) Match) (is Vendor, by []string) {
+	var all []Vendor
+	for _, name := range names {
+		m := says(name)
+		if v := m.Vendor(); v != "" && (m.Whole || len(m.Models) == 0) && !slices.Contains(all, v) {
+			all, by = append(all, v), append(by, name)
 		}
 	}
-	return "", ""
+	switch len(all) {
+	case 0:
+		return "", nil
+	case 1:
+		return all[0], by
+	}
+	return Several, by
 }
 
 // naming are those of the names that name GPUs.
@@ -129,7 +189,7 @@ func (c *Catalogue) naming(names []string, says func(string) Match) []string {
 
 // name takes over what names say of GPUs of which the type tells nothing, or only the slice.
 func (e *Evidence) name(c *Catalogue, m, of Match, names []string, says func(string) Match) {
-	if len(m.Models) == 0 {
+	if len(m.Models) == 0 || m.Slice != "" && of.Slice == "" { // the type has another name than the slice
 		return
 	}
 	if e.Match = m; of.Slice != "" {
@@ -166,10 +226,13 @@ func (c *Catalogue) both(names []string, says func(string) Match) Match {
 	return m
 }
 
-// Feature is what a feature says of GPUs: a model, a generation, or an instance type. It is whole if it can be of nothing
-// else.
+// Feature is what a feature says of GPUs: a model, a generation, an instance type, or who makes them. It is whole if it can be
+// of nothing else.
 func (c *Catalogue) Feature(f string) Match {
 	r := c.feature(f)
+	if !r.about || r.foreign {
+		r.Maker = ""
+	}
 	r.Whole = r.Whole && (r.about || onlyNVIDIA[strings.ToLower(f)]) && r.Slice != SomeSlice // the node can have slices; the type tells
 	return r.Match
 }
@@ -197,15 +260,24 @@ func (c *Catalogue) feature(f string) reading {
 
 // place is what the name of a partition says of GPUs. It may have any words beside, if the model can be nothing else.
 func (c *Catalogue) place(name string) Match {
+	w := c.cutQueues(name)
+	r := c.feature(strings.Join(w, "_"))
+	if !r.about || r.foreign || slices.Contains(w, "intel") { // rather CPUs
+		r.Maker = ""
+	}
+	r.Whole = len(r.Models) > 0 && (r.about && (!r.foreign || r.long) || len(w) == 1 && onlyNVIDIA[w[0]])
+	return r.Match
+}
+
+// cutQueues are the words in the name of a partition that may tell its GPUs.
+func (c *Catalogue) cutQueues(name string) []string {
 	var w []string
 	for _, word := range words(name) {
 		if word = c.cutQueue(word); word != "" {
 			w = append(w, word)
 		}
 	}
-	r := c.feature(strings.Join(w, "_"))
-	r.Whole = len(r.Models) > 0 && r.Slice == "" && (r.about && (!r.foreign || r.long) || len(w) == 1 && onlyNVIDIA[w[0]])
-	return r.Match
+	return w
 }
 
 // cutQueue leaves of a word in the name of a partition what may tell its GPUs, "" if nothing: words of queues are cut off,

@@ -19,6 +19,8 @@ const (
 	Intel  Vendor = "intel"
 	Apple  Vendor = "apple"
 	Habana Vendor = "habana"
+	// Several are makers of which the GPUs of a node can be any.
+	Several Vendor = "several"
 )
 
 // Capability is a CUDA compute capability in tenths, 80 for 8.0; 0: none.

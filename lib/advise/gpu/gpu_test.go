@@ -242,7 +242,7 @@ func TestPlaces(t *testing.T) {
 		{"", "", "dev_gpu_4_v100s", "Tesla V100S-PCIE-32GB"}, {"", "", "gpu_t4_long", "Tesla T4"}, {"", "ib", "kit-rtx-a5000", "NVIDIA RTX A5000"}, {"", "", "gpu_ampere", "ampere"},
 		{"", "", "project-a2", ""}, {"", "", "ampere", "ampere"}, {"", "", "turing", ""}, {"", "", "ampere-cpus", ""}, {"", "", "room-1080", ""}, {"", "", "ica100", "a100"},
 		{"", "", "eth100", ""}, {"", "", "area100", ""}, {"", "", "north200", ""}, {"", "", "r2a100", ""}, {"", "", "t4_dev_q", "Tesla T4"}, {"", "", "a100_normal_q,t4_normal_q", ""},
-		{"", "", "l4-project", ""}, {"", "sxm4-80gb", "accelerated-h100", "ampere"}, {"", "sxm4-80gb", "accelerated-a100", "NVIDIA A100-SXM4-80GB"}, {"", "", "gpu-a100,h100", ""}, {"", "", "gpu_mig", ""}, {"", "", "h100-mig", ""},
+		{"", "", "l4-project", ""}, {"", "sxm4-80gb", "accelerated-h100", "ampere"}, {"", "sxm4-80gb", "accelerated-a100", "NVIDIA A100-SXM4-80GB"}, {"", "", "gpu-a100,h100", ""}, {"", "", "gpu_mig", "mig"}, {"", "", "h100-mig", "h100"}, {"big", "", "h100-mig", "h100"},
 		{"", "v100s", "a100", "Tesla V100S-PCIE-32GB"}, {"a100", "", "a100-sxm4-80gb", "NVIDIA A100-SXM4-80GB"}, {"a100", "", "h100", "a100"}, {"a100", "", "a100_pcie_40gb,a100_80gb", "a100"},
 		{"big", "", "gpu-l40s-low", "NVIDIA L40S"},
 	} {

@@ -54,7 +54,12 @@ func (m Match) Capability() (least, most Capability) {
 // Lookup finds what a name means: one of a driver ("NVIDIA A100-SXM4-40GB"), of
 // gres.conf or AutoDetect ("nvidia_a100_80gb_pcie", "a100", "1g.10gb"), of a
 // feature or a person ("V100S_PCIE", "rtx2080ti", "ampere").
-func (c *Catalogue) Lookup(name string) Match { return c.read(name).Match }
+func (c *Catalogue) Lookup(name string) Match {
+	if isProfile(strings.ToLower(name)) { // of a feature it may be a network
+		return Match{Slice: SomeSlice, Whole: true}
+	}
+	return c.read(name).Match
+}
 
 // bounds sets the memory that models have. Rare ones count only where all are rare.
 func bounds(m Match) Match {

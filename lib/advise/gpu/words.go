@@ -62,7 +62,7 @@ var onlyNVIDIA = map[string]bool{"volta": true, "ampere": true, "blackwell": tru
 var queues = map[string]bool{
 	"node": true, "nodes": true, "q": true, "queue": true, "partition": true, "dev": true, "devel": true, "debug": true,
 	"test": true, "normal": true, "short": true, "long": true, "low": true, "high": true, "prod": true, "batch": true,
-	"preempt": true, "preemptable": true, "preemptible": true, "interactive": true,
+	"preempt": true, "preemptable": true, "preemptible": true, "interactive": true, "small": true, "large": true,
 }
 
 // makers are words that tell who makes a GPU.
@@ -96,29 +96,34 @@ func makerOf(word string) Vendor {
 // reading is what a name says. Its words narrow the models of the catalogue, each more:
 //
 //	name       = { word }                     in any order; also glued, as gpua100x4, v100sxm2 and ampere80
-//	word       = model | generation | form | size | count | virtual | other words of the vocabulary | foreign
+//	word       = model | generation | capability | form | size | count | virtual | part | other words of the vocabulary | foreign
+//	capability = ( "sm" | "cc" | "capability" ) N     where the catalogue has it: sm_86, cc8.0
 //	foreign    = words of the site; behind a model also glued, if it is a version or no suffix of a model: t4v2, a100fat
 //	size       = N [ "g" | "gb" | "gib" ] | MIB [ "m" | "mb" | "mib" ]     MIB from 1000 on, without a unit behind "mem"
 //	             glued to a model also "m" N: a100m80
 //	count      = N "x" | "x" N                up to 16 GPUs; more, as in a100x80, is a size; 4a100; a100-80x4
 //	virtual    = [ SLICES ] N ( "a" | "b" | "c" | "q" )     a virtual GPU of N gigabytes: a100-40c, a100-3-20c
+//	part       = "mig" [ N ] | SLICES "g" | "half" | ...     the last two behind a model: a100_3g, a100_half; as a type alone 3g
 type reading struct {
 	Match
-	foreign bool  // it has words that were not understood
-	about   bool  // it is of GPUs, whatever else the node has
-	long    bool  // that can hardly be a part of another name
-	size    int64 // memory of a GPU in bytes, where it says no model; 0: none
-	sure    bool  // of the size: it can be of nothing else
+	foreign bool // it has words that were not understood
+	about   bool // it is of GPUs, whatever else the node has
+	long    bool // that can hardly be a part of another name
+	// capability is the compute capability that it names beside no model; 0: none
+	capability Capability
+	size       int64 // memory of a GPU in bytes, where it says no model; 0: none
+	sure       bool  // of the size: it can be of nothing else
 }
 
 // read reads a name.
 func (c *Catalogue) read(name string) reading {
 	rest, slice, memory := cutSlice(name)
 	w := c.terms(rest)
-	if slice == "" && slices.ContainsFunc(w, isSomeSlice) {
+	found, key, left := c.longest(w)
+	divided := slices.ContainsFunc(w, isSomeSlice) || found != nil && slices.ContainsFunc(w, func(s string) bool { return parts[s] })
+	if slice == "" && divided && !slices.ContainsFunc(w, func(s string) bool { return denials[s] }) {
 		slice = SomeSlice
 	}
-	found, key, left := c.longest(w)
 	if slice == "" {
 		slice, memory, left = cutVirtual(left, found != nil)
 	}
@@ -130,8 +135,15 @@ func (c *Catalogue) read(name string) reading {
 	var rough []string // what is left to narrow
 	for _, word := range left {
 		is |= vocabulary[word]
-		if g := generations[word]; g.most > 0 && (found == nil || c.ofGeneration(found, g.least, g.most) != nil) {
-			found = c.ofGeneration(found, g.least, g.most)
+		if fits := c.ofGeneration(found, generations[word].least, generations[word].most); fits != nil {
+			found = fits
+			continue
+		}
+		if cc, _ := capability(word); c.ofGeneration(found, cc, cc) != nil {
+			found, r.about = c.ofGeneration(found, cc, cc), true
+			if key == "" {
+				r.capability = cc
+			}
 			continue
 		}
 		rough = append(rough, word)
@@ -144,6 +156,8 @@ func (c *Catalogue) read(name string) reading {
 		switch {
 		case bytes > 0 && fits != nil:
 			found, sized, r.about = fits, true, r.about || unit
+		case bytes > 0 && slice == "" && key != "" && c.slicing(found, bytes, unit) && isProfile(word):
+			slice = SomeSlice
 		case bytes > 0 && slice == "" && key != "" && c.slicing(found, bytes, unit):
 			slice, memory = strconv.FormatInt(bytes/1e9, 10)+"gb", bytes/100*95
 		case bytes > 0 && len(found) == 0 && !unit:
@@ -162,7 +176,7 @@ func (c *Catalogue) read(name string) reading {
 		switch {
 		case fits != nil:
 			found = fits
-		case vocabulary[word] != 0 || isSomeSlice(word) || r.Maker != "" || countOf(word):
+		case vocabulary[word] != 0 || isSomeSlice(word) || parts[word] && slice != "" || r.Maker != "" || countOf(word):
 		case notDesktop[word] && c.consumer(found):
 			found, r.foreign = nil, true
 		default:
@@ -218,10 +232,15 @@ func (c *Catalogue) terms(name string) []string {
 	version := false
 	for _, word := range words(name) {
 		if version && allDigits(word) {
+			last := len(all) - 1
+			if _, is := capability(all[last]); is { // sm_86, cc8.6
+				all[last] += word
+			}
 			continue
 		}
 		all = append(all, c.split(word)...)
-		version = vocabulary[word]&isVersion != 0 || version && vocabulary[word]&isLabel != 0
+		_, begun := capability(word)
+		version = begun || vocabulary[word]&isVersion != 0 || version && vocabulary[word]&isLabel != 0
 	}
 	return all
 }
@@ -444,7 +463,29 @@ func (c *Catalogue) ofSocket(w []string) []int {
 // isSomeSlice reports whether a word says that GPUs are divided: mig, mig7.
 func isSomeSlice(word string) bool {
 	number, is := strings.CutPrefix(word, SomeSlice)
-	return is && allDigits(number)
+	return is && allDigits(number) && number != "0"
+}
+
+// isProfile reports whether a word is the first part of a slice's profile, the number of its shares: 3g.
+func isProfile(word string) bool {
+	return len(word) == 2 && word[1] == 'g' && strings.Contains("12347", word[:1])
+}
+
+// Words beside a model that say that it is divided, and those that say that it is not.
+var (
+	parts   = map[string]bool{"half": true, "third": true, "quarter": true, "slice": true, "small": true, "tiny": true, "mini": true}
+	denials = map[string]bool{"no": true, "non": true, "not": true, "without": true, "off": true, "disabled": true}
+)
+
+// capability is the compute capability that a word names, as sm86, and whether it names one or begins its name.
+func capability(word string) (cc Capability, is bool) {
+	for _, name := range []string{"sm", "cc", "capability"} {
+		if number, ok := strings.CutPrefix(word, name); ok && allDigits(number) {
+			n, _ := strconv.ParseUint(number, 10, 8)
+			return Capability(n), true
+		}
+	}
+	return 0, false
 }
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }
@@ -464,7 +505,7 @@ func allDigits(s string) bool { return digits(s) == len(s) }
 func (c *Catalogue) ofGeneration(models []int, least, most Capability) []int {
 	var all []int
 	add := func(i int) {
-		if c.models[i].CC >= least && c.models[i].CC <= most {
+		if most > 0 && c.models[i].CC >= least && c.models[i].CC <= most {
 			all = append(all, i)
 		}
 	}

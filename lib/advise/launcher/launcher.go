@@ -10,6 +10,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/file"
+	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -327,6 +328,8 @@ func (g *gpuSet) setKind() {
 		g.kind = "mps"
 	case gpu.Habana:
 		g.kind = "hpu"
+	case gpu.Several:
+		g.kind = string(request.AnyGPU)
 	}
 }
 

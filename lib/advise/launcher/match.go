@@ -233,10 +233,10 @@ func unified(g *figures, a *request.Alternative, why report) bool {
 
 // fits reports whether a GPU satisfies a request.
 func fits(g *gpuSet, w *request.GPU) gpu.Answer {
-	if !kindFits(g, w) || w.Memory > 0 && w.Memory < g.floor {
+	is := kindFits(g, w)
+	if is == gpu.No || w.Memory > 0 && w.Memory < g.floor {
 		return gpu.No
 	}
-	is := gpu.Yes
 	if w.Memory > 0 {
 		is = is.And(g.hasAtLeast(w.Memory))
 	}
@@ -256,14 +256,20 @@ func fits(g *gpuSet, w *request.GPU) gpu.Answer {
 }
 
 // kindFits reports whether a GPU is of the requested kind. A slice is one only for requests of slices.
-func kindFits(g *gpuSet, w *request.GPU) bool {
+func kindFits(g *gpuSet, w *request.GPU) gpu.Answer {
+	kind := w.Kind
+	if kind == request.Slice {
+		kind = request.CUDA
+	}
 	switch {
 	case (g.is.Slice != "") != w.Sliced():
-		return false
-	case w.Kind == request.Slice:
-		return g.kind == string(request.CUDA)
+		return gpu.No
+	case kind == request.AnyGPU, string(kind) == g.kind:
+		return gpu.Yes
+	case g.kind == string(request.AnyGPU): // of one of several makers
+		return gpu.Unknown
 	}
-	return w.Kind == request.AnyGPU || string(w.Kind) == g.kind
+	return gpu.No
 }
 
 // fitting decides whether a GPU may serve a request.
@@ -426,7 +432,7 @@ func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 			why("gpu_slice", "whole GPUs requested, it has slices (%s); slice() requests one", name)
 		case g.is.Slice == "" && w.Sliced():
 			why("gpu_slice", "a slice requested, it has whole GPUs (%s)", name)
-		case !kindFits(g, w):
+		case kindFits(g, w) == gpu.No:
 			why("gpu_kind", "%s requested, the GPU is of kind %s", w.Kind, g.kind)
 		case len(w.Models) > 0 && g.isOneOf(w.Models) == gpu.No:
 			why("gpu_model", "model %s requested, the GPU is %s", anyOf(w.Models), name)

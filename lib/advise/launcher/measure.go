@@ -117,7 +117,7 @@ func (l *Launcher) found(g *gpuSet, d probe.Device, f *probe.Facts, features []s
 	is := &facts{catalogue: l.catalogue, probed: f.Time}
 	is.Match = l.deviceMatch(d)
 	text := fmt.Sprintf("the probe of %s on %s", f.Node, f.Time.Format("2006-01-02"))
-	if l.now.Sub(f.Time) > probe.Stale {
+	if probe.Older(f.Time, l.now, probe.Stale) {
 		text += " (old)"
 	}
 	is.sources = []string{text}

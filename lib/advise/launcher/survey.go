@@ -96,6 +96,7 @@ func (l *Launcher) survey() []*Surveyed {
 	at := map[string]*Surveyed{}
 	var matching []*candidate
 	a := &request.Alternative{GPUs: []request.GPU{{Kind: request.AnyGPU, Count: 1}}, Cores: 1, Duration: time.Minute}
+	slice := &request.Alternative{GPUs: []request.GPU{{Kind: request.Slice, Count: 1}}, Cores: 1, Duration: time.Minute}
 	for _, p := range l.partitions {
 		for _, g := range p.groups {
 			if g.gpus == nil || g.hostList == "" {
@@ -119,8 +120,10 @@ func (l *Launcher) survey() []*Surveyed {
 		if !s.Open() {
 			continue
 		}
-		if matching == nil {
+		if matching == nil { // a job gets a GPU of whatever kind, and a slice where there are slices
 			matching, _ = l.candidates(a)
+			slices, _ := l.candidates(slice)
+			matching = append(matching, slices...)
 		}
 		s.Probe, s.Why = l.probe(a, s, matching)
 	}
@@ -132,7 +135,7 @@ func (l *Launcher) surveyed(g *gpuSet) SurveyedGPU {
 		Count: g.count, Type: g.gres, Is: g.is.Label(), Sources: g.sourcesOf(), Unknown: g.unknown(),
 		Contradicts: g.is.Contradicts, Probed: g.is.probed,
 	}
-	d.Old = !d.Probed.IsZero() && l.now.Sub(d.Probed) > probe.Stale
+	d.Old = !d.Probed.IsZero() && probe.Older(d.Probed, l.now, probe.Stale)
 	if d.Is != g.is.Slice && g.is.Slice != "" {
 		d.Is += " " + g.is.Slice
 	}
@@ -219,8 +222,11 @@ func Problems(all []*Surveyed, path string) []file.Problem {
 			case g.Unknown != "":
 				d.warn(at, HowToAdd(g.Type, s.Partitions[0]), "%s: the %s is not known", what, g.Unknown)
 			case g.Old:
-				on := g.Probed.Format("2006-01-02")
-				d.warn(at, `"lfind probe --submit" looks again`, "%s: found out on %s, which is long ago", what, on)
+				on, why := g.Probed.Format("2006-01-02"), "which is long ago"
+				if probe.Ahead(g.Probed, s.Launcher.now) {
+					why = "when the clock was wrong"
+				}
+				d.warn(at, `"lfind probe --submit" looks again`, "%s: found out on %s, %s", what, on, why)
 			}
 		}
 	}

@@ -30,6 +30,12 @@ const Stale = 180 * 24 * time.Hour
 // Fresh is the age up to which ponos-task does not probe a node again.
 const Fresh = 30 * 24 * time.Hour
 
+// Older reports whether what was found at a time is older than an age. What lies more than a day ahead is: its clock was wrong.
+func Older(at, now time.Time, age time.Duration) bool { return now.Sub(at) > age || Ahead(at, now) }
+
+// Ahead reports whether a time was told by a clock that was wrong.
+func Ahead(at, now time.Time) bool { return at.Sub(now) > 24*time.Hour }
+
 // Device is a GPU, or a slice of one, as its driver reports it.
 type Device struct {
 	Vendor gpu.Vendor

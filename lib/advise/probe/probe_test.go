@@ -83,3 +83,15 @@ func TestLoad(t *testing.T) {
 		t.Error(at)
 	}
 }
+
+// TestOlder holds that facts of no time, and of a time that is still to come, do not count as fresh for ever.
+func TestOlder(t *testing.T) {
+	now := time.Date(2026, 11, 26, 5, 0, 0, 0, time.UTC)
+	for at, want := range map[time.Time]bool{
+		{}: true, now.Add(-Fresh - 1): true, now.Add(-Fresh): false, now: false, now.Add(time.Hour): false, now.Add(Fresh): true,
+	} {
+		if Older(at, now, Fresh) != want {
+			t.Errorf("%v", at)
+		}
+	}
+}

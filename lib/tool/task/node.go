@@ -19,7 +19,10 @@ func (t *tool) recordNode(ctx context.Context) (stop func()) {
 	if local := t.getenv("SLURM_LOCALID"); local != "" && local != "0" { // one of the processes on the node is enough
 		return func() {}
 	}
-	if t.getenv("SLURM_JOB_GPUS") == "" || node == "" || cluster == "" || t.now().Sub(probe.Recorded(dir, node, cluster)) < probe.Fresh {
+	if t.getenv("SLURM_JOB_GPUS") == "" || node == "" || cluster == "" {
+		return func() {}
+	}
+	if !probe.Older(probe.Recorded(dir, node, cluster), t.now(), probe.Fresh) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
