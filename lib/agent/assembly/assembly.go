@@ -230,7 +230,7 @@ func joinSpool(q *spool.Queue, store *agent.Store, was queue.Beat, data, mode st
 	}
 	if o.Turns || was.Data != data {
 		q.Beat = queue.Beat{
-			Agent: q.Agent, Host: hostname(), PID: os.Getpid(),
+			Agent: q.Agent, Host: hostname(), PID: os.Getpid(), Start: command.StartOf(os.Getpid()),
 			Mode: mode, Data: data, Dir: filepath.Dir(store.Dir), Every: o.Every.Seconds(),
 		}
 	}

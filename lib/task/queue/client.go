@@ -149,6 +149,7 @@ type Beat struct {
 	Agent string    `json:"agent"`
 	Host  string    `json:"host"`
 	PID   int       `json:"pid"`
+	Start string    `json:"start,omitempty"` // of the process, as lib/base/command tells it
 	Mode  string    `json:"mode"`
 	Data  string    `json:"data"` // identity of the agent's data_dir
 	Dir   string    `json:"data_dir"`

@@ -11,7 +11,9 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 
+	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/executor/proc"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/queue"
 )
@@ -106,7 +108,7 @@ func (s *Spool) Agent(name string) (queue.Beat, error) {
 	return queue.Beat{}, err
 }
 
-// Agents returns the last heartbeats of all agents, running or not.
+// Agents returns the last heartbeats of all agents, running or not. One that this host knows to be killed has ended.
 func (s *Spool) Agents() ([]queue.Beat, error) {
 	entries, err := os.ReadDir(s.path(agentsDir, ""))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +126,19 @@ func (s *Spool) Agents() ([]queue.Beat, error) {
 		var b queue.Beat
 		text, err := os.ReadFile(s.path(agentsDir, e.Name()))
 		if err == nil && json.Unmarshal(text, &b) == nil && b.Agent == name {
+			b.Ended = b.Ended || killed(b)
 			beats = append(beats, b)
 		}
 	}
 	return beats, nil
+}
+
+// killed reports whether the process that takes the turns of an agent was on this host, and is gone.
+func killed(b queue.Beat) bool {
+	host, err := os.Hostname()
+	if err != nil || b.Host != host || b.Every == 0 || b.Start == "" {
+		return false
+	}
+	_, ended := proc.Session(b.PID) // in a container, nobody may have waited for it
+	return ended || command.StartOf(b.PID) != b.Start
 }
