@@ -54,7 +54,7 @@ func (a *Agent) ask(
 	}
 	r := task.Report{State: state, Reason: "the queue reports that the task has ended"}
 	if priced := a.Runner.Can().Price; priced != nil {
-		r.Cost = priced.Cost(ref)
+		r.Rent = priced.Rent(ref)
 	}
 	after, err = a.upload(ctx, d, k, r, listed, patience)
 	return after, true, err

@@ -42,9 +42,9 @@ func decide(k Tracked, job runner.Job, stopping bool, now time.Time) step {
 	if job.NotBegun && !stopping {
 		return step{again: true}
 	}
-	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Cost: job.Cost}
+	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Rent: job.Rent}
 	if job.Cancelled && stopping {
-		r = task.Report{State: task.Stopped, Reason: "stopped at the request of the queue", Cost: job.Cost}
+		r = task.Report{State: task.Stopped, Reason: "stopped at the request of the queue", Rent: job.Rent}
 	}
 	return step{report: r, end: true}
 }

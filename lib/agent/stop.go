@@ -103,7 +103,7 @@ func (a *Agent) stop(ctx context.Context, d Dir, p place) (task.Outcome, error) 
 		process = record.Process
 		record.Job = ref.Job
 		if priced := a.Runner.Can().Price; priced != nil {
-			report.Cost = priced.Cost(ref)
+			report.Rent = priced.Rent(ref)
 		}
 	}
 	err = a.publishEnd(ctx, d, process, report)

@@ -78,9 +78,9 @@ func (s State) Known() bool {
 // Report is the state of a task, with its reason.
 type Report struct {
 	State    State
-	Reason   string  // for people; "" if there is none
-	ExitCode int     // of the task's command; meaningful in Completed and Failed
-	Cost     float64 // dollars; 0: nothing, or unknown
+	Reason   string // for people; "" if there is none
+	ExitCode int    // of the task's command; meaningful in Completed and Failed
+	Rent
 	// Of a task whose job has ended: the job, and when the command began and ended according to the
 	// job; zero: unknown.
 	Job          string
@@ -90,6 +90,13 @@ type Report struct {
 	Memory int64 // bytes, the maximum
 	// Kept is the directory of what the task has written to its working directory; "": there is none.
 	Kept string
+}
+
+// Rent is what is known of the rented machine on which a task ran; zero: on none, or unknown.
+type Rent struct {
+	Cost    float64 `json:"cost_dollars,omitempty"`
+	Machine int64   `json:"machine,omitempty"` // its number at the market
+	GPU     string  `json:"gpu,omitempty"`
 }
 
 // Parent is a task whose artifacts another one reads.

@@ -2,6 +2,7 @@ package vast
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,11 +42,17 @@ func TestSpool(t *testing.T) {
 		out, _, _ := w.run("ponos-list --json")
 		got := map[string]string{}
 		for line := range strings.Lines(out) {
-			var e struct{ ID, State, Reason, Image string }
+			var e struct {
+				ID, State, Reason, Image, GPU string
+				Machine                       int64
+			}
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatal(err)
 			}
 			got[e.ID] = e.State + " " + e.Reason + " " + e.Image
+			if on := w.market.Instances()[0].Offer; e.ID == good && (e.GPU != on["gpu_name"] || fmt.Sprint(e.Machine) != fmt.Sprint(on["machine_id"])) {
+				t.Errorf("on machine %d with %q, was on %v", e.Machine, e.GPU, on)
+			}
 		}
 		for id, want := range map[string]string{
 			good: "completed  registry.example.org/lines:2", next: "failed exit code 3 registry.example.org/lines:2",

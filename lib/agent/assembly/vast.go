@@ -155,7 +155,7 @@ func NewVast(c config.Config, log *slog.Logger) (*rented.Runner, error) {
 		Limits: rented.Limits{
 			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, CostPerDay: v.MaxCostPerDay,
 			Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
-			CreditFloor: v.CreditFloor, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
+			MinCredit: v.MinCredit, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
 		},
 		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss,
 		Checkpoints: rented.Checkpoints{

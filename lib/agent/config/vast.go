@@ -59,7 +59,7 @@ type Vast struct {
 	MaxCostPerDay     float64  `yaml:"max_cost_per_day"` // of all tasks
 	MaxInstances      int      `yaml:"max_instances"`
 	MaxCreatesPerHour int      `yaml:"max_creates_per_hour"`
-	CreditFloor       float64  `yaml:"credit_floor"`
+	MinCredit         float64  `yaml:"min_credit"`
 	BootTimeout       Duration `yaml:"boot_timeout"`
 	MaxRuntime        Duration `yaml:"max_runtime"`
 
@@ -98,7 +98,7 @@ func defaultVast() Vast {
 	return Vast{
 		Disk: 40, ImageLookup: true, SwitchGrace: Duration(30 * time.Minute), SwitchEnd: "destroy",
 		ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
-		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, CreditFloor: 1,
+		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, MinCredit: 1,
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),
 		LogInterval: Duration(30 * time.Second), StopWait: Duration(30 * time.Second), BillInterval: Duration(time.Hour),
@@ -191,7 +191,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	for key, n := range map[string]float64{
 		"download": v.Download, "upload": v.Upload, "max_price_per_hour": v.MaxPricePerHour, "max_cost_per_task": v.MaxCostPerTask,
 		"max_cost_per_day": v.MaxCostPerDay,
-		"bid":              v.Bid, "retries_on_loss": float64(v.RetriesOnLoss), "credit_floor": v.CreditFloor,
+		"bid":              v.Bid, "retries_on_loss": float64(v.RetriesOnLoss), "min_credit": v.MinCredit,
 		"max_instances": float64(v.MaxInstances), "max_creates_per_hour": float64(v.MaxCreatesPerHour),
 	} {
 		if n < 0 || n != n {

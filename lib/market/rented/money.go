@@ -77,11 +77,11 @@ func (p purse) carries(l Limits, credit, price, cost float64) string {
 	case l.CostPerDay > 0 && p.Today+p.Ahead+cost > l.CostPerDay:
 		return fmt.Sprintf("max_cost_per_day: $%.2f were spent today, what runs is expected to cost $%.2f more, and this task $%.2f",
 			p.Today, p.Ahead, cost)
-	case credit <= 0 || credit < l.CreditFloor:
-		return fmt.Sprintf("no credit: the account has $%.2f, and credit_floor is $%.2f", credit, l.CreditFloor)
-	case credit-l.CreditFloor < p.Ahead+cost:
-		return fmt.Sprintf("no credit: %s, but what runs is expected to cost $%.2f more, this task $%.2f, and credit_floor is $%.2f",
-			lasts(credit, p.Rate+price), p.Ahead, cost, l.CreditFloor)
+	case credit <= 0 || credit < l.MinCredit:
+		return fmt.Sprintf("no credit: the account has $%.2f, and min_credit is $%.2f", credit, l.MinCredit)
+	case credit-l.MinCredit < p.Ahead+cost:
+		return fmt.Sprintf("no credit: %s, but what runs is expected to cost $%.2f more, this task $%.2f, and min_credit is $%.2f",
+			lasts(credit, p.Rate+price), p.Ahead, cost, l.MinCredit)
 	}
 	return ""
 }

@@ -46,10 +46,10 @@ func TestCarries(t *testing.T) {
 		{Limits{}, 5, ""},
 		{Limits{CostPerDay: 9}, 5, ""},
 		{Limits{CostPerDay: 8}, 5, "max_cost_per_day: $4.00 were spent today, what runs is expected to cost $3.00 more, and this task $1.50"},
-		{Limits{CreditFloor: 0.5}, 5, ""},
-		{Limits{CreditFloor: 1}, 5, "no credit: the credit of $5.00 lasts 5 h 33 min at $0.90 an hour, but what runs is expected to cost $3.00 more, this task $1.50, and credit_floor is $1.00"},
-		{Limits{CreditFloor: 6}, 5, "no credit: the account has $5.00, and credit_floor is $6.00"},
-		{Limits{}, 0, "no credit: the account has $0.00, and credit_floor is $0.00"},
+		{Limits{MinCredit: 0.5}, 5, ""},
+		{Limits{MinCredit: 1}, 5, "no credit: the credit of $5.00 lasts 5 h 33 min at $0.90 an hour, but what runs is expected to cost $3.00 more, this task $1.50, and min_credit is $1.00"},
+		{Limits{MinCredit: 6}, 5, "no credit: the account has $5.00, and min_credit is $6.00"},
+		{Limits{}, 0, "no credit: the account has $0.00, and min_credit is $0.00"},
 	} {
 		if got := p.carries(c.limits, c.credit, 0.3, 1.5); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.limits, got, c.want)
@@ -71,7 +71,7 @@ func TestCreditCarries(t *testing.T) {
 	s.market.credit, s.Estimate.Hours = 1.10, 24
 	s.later(1, "no credit: the credit of $1.10 lasts 3 h 39 min at $0.30 an hour")
 	s.clock.pass(10 * time.Minute)
-	s.market.credit, s.Limits.CreditFloor, s.Estimate.Hours = 1.10, 0.1, 1
+	s.market.credit, s.Limits.MinCredit, s.Estimate.Hours = 1.10, 0.1, 1
 	for n := range 3 {
 		s.begin(n)
 	}

@@ -96,19 +96,19 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 	return asked(l.Task)
 }
 
-// Cost returns what an ended job has cost.
-func (r *Runner) Cost(ref runner.Ref) float64 {
+// Rent returns what an ended job has cost, and where it ran.
+func (r *Runner) Rent(ref runner.Ref) task.Rent {
 	l, ok := ParseLabel(ref.Job)
 	if !ok {
-		return 0
+		return task.Rent{}
 	}
 	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
 	for _, dir := range []string{ordersDir, doneDir} {
 		if o, err := r.read(dir, name); err == nil && o.End != nil {
-			return o.End.Cost
+			return o.rent()
 		}
 	}
-	return 0
+	return task.Rent{}
 }
 
 // Odd returns how many rows of the last list could not be read.

@@ -32,7 +32,7 @@ type Limits struct {
 	CostPerDay     float64 // of all tasks, in UTC
 	Instances      int
 	CreatesPerHour int
-	CreditFloor    float64
+	MinCredit      float64
 	Boot           time.Duration // from an order until its container runs
 	Runtime        time.Duration // of a task
 }
@@ -184,8 +184,8 @@ func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
 	if p, err := r.purse(""); err == nil && p.Rate > 0 {
 		found.Detail = fmt.Sprintf("account %d by %s, %s", account.ID, r.API.Name(), lasts(account.Credit, p.Rate))
 	}
-	if account.Credit < r.Limits.CreditFloor {
-		found.Detail += fmt.Sprintf(", less than credit_floor $%.2f: nothing will be ordered", r.Limits.CreditFloor)
+	if account.Credit < r.Limits.MinCredit {
+		found.Detail += fmt.Sprintf(", less than min_credit $%.2f: nothing will be ordered", r.Limits.MinCredit)
 	}
 	return found, nil
 }
@@ -528,13 +528,18 @@ func (r *Runner) state(o *order, adopted bool) runner.Job {
 	}
 	switch {
 	case o.End != nil:
-		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Cost = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.End.Cost
+		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Rent = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.rent()
 	case !o.Odd.IsZero() && !o.Ran.IsZero():
 		job.State, job.Unknown = task.Running, true
 	case !o.Ran.IsZero():
 		job.State, job.Reason = task.Running, ""
 	}
 	return job
+}
+
+// rent is what an order that is over has cost, and where its last instance ran.
+func (o *order) rent() task.Rent {
+	return task.Rent{Cost: o.End.Cost, Machine: o.Machine, GPU: task.Clean(o.GPU)}
 }
 
 // environment reads the result of Place from the task's directory.

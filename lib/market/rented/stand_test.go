@@ -304,7 +304,7 @@ func newStand(t *testing.T, offers int) *stand {
 	dir := t.TempDir()
 	s.Runner = &Runner{
 		Dir: filepath.Join(dir, "vast"), Agent: "unit", Disk: 20, Estimate: vastai.Estimate{Hours: 1},
-		Limits: Limits{PricePerHour: 2, CostPerTask: 20, Instances: 100, CreatesPerHour: 500, CreditFloor: 1, Boot: 20 * time.Minute, Runtime: 24 * time.Hour},
+		Limits: Limits{PricePerHour: 2, CostPerTask: 20, Instances: 100, CreatesPerHour: 500, MinCredit: 1, Boot: 20 * time.Minute, Runtime: 24 * time.Hour},
 		Avoid:  6 * time.Hour, Settle: time.Minute, LogInterval: 30 * time.Second, StopWait: 30 * time.Second, Now: c.Now,
 		Log: slog.New(slog.NewTextHandler(s.said, nil)),
 	}

@@ -98,8 +98,8 @@ type Entry struct {
 	Ended       time.Time         `json:"ended,omitzero"`
 	Job         string            `json:"job,omitempty"` // the last one, when it has ended
 	CPUSeconds  *float64          `json:"cpu_seconds,omitempty"`
-	MaxMemory   *int64            `json:"max_memory,omitempty"`   // bytes
-	Cost        float64           `json:"cost_dollars,omitempty"` // of a rented machine; 0: nothing, or unknown
+	MaxMemory   *int64            `json:"max_memory,omitempty"` // bytes
+	task.Rent
 }
 
 // Tries returns how often the task was tried, by itself and by its retries before.

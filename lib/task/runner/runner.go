@@ -184,9 +184,8 @@ type Job struct {
 	// Past says that the job was found in the scheduler's records of past jobs.
 	Past bool
 	// Spare are other pending jobs of the task, although this one owns the task.
-	Spare []string
-	// Cost is what an ended job has cost in dollars, if jobs of this runner cost money.
-	Cost      float64
+	Spare     []string
+	task.Rent // of an ended job, if jobs of this runner cost money
 	Submitted time.Time
 }
 
@@ -232,8 +231,8 @@ type Historian interface {
 
 // A Priced runner's jobs cost money.
 type Priced interface {
-	// Cost returns what an ended job has cost in dollars; 0 if that is unknown.
-	Cost(r Ref) float64
+	// Rent returns what an ended job has cost, and where it ran; zero if that is unknown.
+	Rent(r Ref) task.Rent
 }
 
 // EnvFile and CommandFile are files in a task's directory: variables of the job, and the words of its

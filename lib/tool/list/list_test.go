@@ -249,16 +249,16 @@ func TestLink(t *testing.T) {
 func TestWriteTable(t *testing.T) {
 	memory, cpu := int64(1<<30), 1.5
 	rows := []record{
-		{Entry: queue.Entry{ID: "a", Slug: "one", State: task.Completed, Created: noon.Local(), Job: "12", CPUSeconds: &cpu, MaxMemory: &memory,
+		{Entry: queue.Entry{ID: "a", Slug: "one", State: task.Completed, Created: noon.Local(), Job: "12", CPUSeconds: &cpu, Rent: task.Rent{Cost: 1.25, Machine: 77, GPU: "RTX 4090"}, MaxMemory: &memory,
 			Source: task.Source{Archive: "/spool/sources/c0ffee.tar.gz"}, Request: task.Request{Find: "cpu(mem=1G)", Sbatch: []string{"time=1"}},
 			Command: []string{"sh", "-c", "echo a"}, Parameters: map[string]string{"id": "x\ty", "lr": "a\\b\nc\rd\x1b"}}, Metrics: metrics.Values{"job": 7, "val.loss": math.NaN()}},
 		{Entry: queue.Entry{ID: "b", State: task.Error, ExitCode: 3, Reason: "why", Source: task.Source{Repository: "r", Revision: "abc", Archive: "/d1.tar.gz"}}},
 		{Entry: queue.Entry{ID: "c", State: task.Failed, ExitCode: 3, Attempt: 2, Source: task.Source{Repository: "r", Revision: "abc"}, Attempts: make([]task.Attempt, 2), Parameters: map[string]string{"lr": "é\xff"}}, Metrics: metrics.Values{"lr": 0.25}},
 	}
-	const want = "id|name|group|state|attempt|submitted|started|ended|wait_seconds|run_seconds|exit_code|reason|parameter.id|lr|metric.job|metric.lr|val.loss|job|cpu_seconds|max_memory|code|options|command|cost_dollars\n" +
-		`a|one||completed|1|2026-11-20T12:00:00Z|||||0||x\ty|a\\b\nc\rd?|7||NaN|12|1.500|1073741824|c0ffee|--find 'cpu(mem=1G)' --sbatch time=1|sh -c 'echo a'|` + "\n" +
-		"b|||error|1|||||||why|||||||||abc+d1|||\n" +
-		"c|||failed|4||||||3|||é?||0.25|||||abc|||\n"
+	const want = "id|name|group|state|attempt|submitted|started|ended|wait_seconds|run_seconds|exit_code|reason|parameter.id|lr|metric.job|metric.lr|val.loss|job|cpu_seconds|max_memory|code|options|command|cost_dollars|machine|gpu\n" +
+		`a|one||completed|1|2026-11-20T12:00:00Z|||||0||x\ty|a\\b\nc\rd?|7||NaN|12|1.500|1073741824|c0ffee|--find 'cpu(mem=1G)' --sbatch time=1|sh -c 'echo a'|1.2500|77|RTX 4090` + "\n" +
+		"b|||error|1|||||||why|||||||||abc+d1|||||\n" +
+		"c|||failed|4||||||3|||é?||0.25|||||abc|||||\n"
 	var out strings.Builder
 	if err := (tableOf{[]string{"id", "lr"}, []string{"job", "lr", "val.loss"}}).write(&out, rows); err != nil || strings.ReplaceAll(out.String(), "\t", "|") != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, strings.ReplaceAll(out.String(), "\t", "|"), want)

@@ -162,7 +162,7 @@ var columns = []string{
 	"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds",
 	"exit_code", "reason",
 }
-var moreColumns = []string{"job", "cpu_seconds", "max_memory", "code", "options", "command", "cost_dollars"}
+var moreColumns = []string{"job", "cpu_seconds", "max_memory", "code", "options", "command", "cost_dollars", "machine", "gpu"}
 
 // table writes a table for programs: a header, and a line for each task.
 func (l *listing) table(path string, stdout io.Writer, found []queue.Summary) error {
@@ -244,9 +244,12 @@ func (t tableOf) write(out io.Writer, rows []record) error {
 		if r.MaxMemory != nil {
 			memory = fmt.Sprint(*r.MaxMemory)
 		}
-		cost := ""
+		cost, machine := "", ""
 		if r.Cost > 0 {
 			cost = fmt.Sprintf("%.4f", r.Cost)
+		}
+		if r.Machine > 0 {
+			machine = fmt.Sprint(r.Machine)
 		}
 		cells := []string{string(r.ID), r.Slug, r.Group, string(r.State), fmt.Sprint(r.Tries()),
 			stamp(r.Created), stamp(r.Started), stamp(r.Ended), seconds(r.WaitSeconds), seconds(r.RunSeconds), exit, r.Reason}
@@ -260,7 +263,7 @@ func (t tableOf) write(out io.Writer, rows []record) error {
 			}
 			cells = append(cells, cell)
 		}
-		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, code(r.Source), options(r.Request), shell.Join(r.Command), cost)
+		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, code(r.Source), options(r.Request), shell.Join(r.Command), cost, machine, r.GPU)
 		if err := line(out, cells); err != nil {
 			return err
 		}

@@ -313,7 +313,7 @@ func (s *Spool) finishStopped(e queue.Entry) error {
 // finish moves a task to done/. Its variables, which may be secrets, are removed.
 func (s *Spool) finish(e queue.Entry, from string, r task.Report) error {
 	e.State, e.Reason, e.ExitCode, e.Ended, e.Job, e.Kept = r.State, r.Reason, r.ExitCode, s.now().UTC(), r.Job, r.Kept
-	e.Cost = r.Cost
+	e.Rent = r.Rent
 	// The agent sees a job begin and end up to a turn later, or never begin. The clock of another
 	// host is used within plausible bounds.
 	if began := r.Began.UTC(); !r.Began.IsZero() && !began.Before(e.Created) &&
