@@ -55,7 +55,7 @@ func LoadKept(cluster string) (*Kept, error) {
 		return r
 	}, cluster)
 	f := &Kept{file: filepath.Join(place.UserStateDir(), "forecasts", name+".jsonl")}
-	text, err := os.ReadFile(f.file)
+	text, err := place.ReadFile(f.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/market/find"
 	"github.com/ponos-tools/ponos/lib/market/registry"
 	"github.com/ponos-tools/ponos/lib/market/rented"
@@ -223,13 +224,14 @@ func VastAPI(c config.Config) (*vastai.Governor, error) {
 
 // accountDir returns where all tools of this user share what they know of an account: below the
 // user's cache directory, under a hash of the key, from which the key cannot be derived. Without such
-// a directory, only the agent's own tools share it.
+// a directory, or where others can write to it, only the agent's own tools share it.
 func accountDir(c config.Config, key string) string {
 	sum := sha256.Sum256([]byte("ponos market\x00" + c.Vast.URL + "\x00" + key))
 	cache, err := os.UserCacheDir()
 	if err == nil {
 		dir := filepath.Join(cache, "ponos", "market-"+hex.EncodeToString(sum[:8]))
-		if err = os.MkdirAll(dir, 0o700); err == nil && unix.Access(dir, unix.W_OK) == nil {
+		err = errors.Join(os.MkdirAll(dir, 0o700), place.Dir(dir, os.Geteuid()))
+		if err == nil && unix.Access(dir, unix.W_OK) == nil {
 			return dir
 		}
 	}

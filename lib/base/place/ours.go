@@ -3,6 +3,7 @@ package place
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,6 +68,16 @@ func Open(path string, flag int, perm fs.FileMode) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// ReadFile is os.ReadFile of a file that must be ours.
+func ReadFile(path string) ([]byte, error) {
+	f, err := Open(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 // Dir returns an error if a directory, or one of those directly in it, does not belong to the owner or to root, or if others may write

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 	homedir "github.com/mitchellh/go-homedir"
@@ -30,7 +31,7 @@ func UserStateDir() string {
 }
 
 // Unclaimed returns a path that other users can know in a place where all may write, such as /tmp: the path itself, or, if
-// it belongs to another user, the first of PATH.1, PATH.2, ... that does not. All processes of a user get the same one.
+// another user has taken it, the first of PATH.1, PATH.2, ... that does not. All processes of a user get the same one.
 func Unclaimed(path string) string {
 	const most = 1000
 	for i := range most {
@@ -39,11 +40,17 @@ func Unclaimed(path string) string {
 			name = fmt.Sprintf("%s.%d", path, i)
 		}
 		info, err := os.Lstat(name)
-		if err != nil || Mine(info) {
+		if err != nil || Alone(info) {
 			return name
 		}
 	}
 	return path
+}
+
+// Alone reports whether what is at a name that others can know is this user's, and no second name for a file of this user, which any
+// user can give where the kernel does not protect hard links.
+func Alone(info fs.FileInfo) bool {
+	return Mine(info) && (info.IsDir() || info.Sys().(*syscall.Stat_t).Nlink <= 1)
 }
 
 // Memory is what the tools of one user on one host remember, in a directory of the user; the zero

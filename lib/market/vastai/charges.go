@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"net/http"
 	"net/url"
 	"os"
@@ -82,7 +83,7 @@ func (g *Governor) billingFile() string { return filepath.Join(g.Dir, "billing.j
 // Unfinished reports whether a bill that starts at from is partly read.
 func (g *Governor) Unfinished(from time.Time) bool {
 	var b billing
-	raw, err := os.ReadFile(g.billingFile())
+	raw, err := place.ReadFile(g.billingFile())
 	return err == nil && json.Unmarshal(raw, &b) == nil && b.From.Equal(from) && b.serves(g.Now())
 }
 
@@ -103,7 +104,7 @@ func (g *Governor) Charges(ctx context.Context, from, to, since time.Time, pages
 // chargePages continues to read a bill. The caller holds the lock of the cached answer.
 func (g *Governor) chargePages(ctx context.Context, from, to time.Time, pages int) ([]Charge, error) {
 	var b billing
-	raw, err := os.ReadFile(g.billingFile())
+	raw, err := place.ReadFile(g.billingFile())
 	if err != nil || json.Unmarshal(raw, &b) != nil || !b.From.Equal(from) || !b.serves(g.Now()) {
 		b = billing{Begun: g.Now(), From: from, To: to}
 	}

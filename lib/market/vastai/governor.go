@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/replace"
 )
 
@@ -148,7 +149,7 @@ func (g *Governor) updateLedger(ctx context.Context, change func(l *ledger)) err
 	was, l := []byte(nil), ledger{}
 	if g.unwritten != nil {
 		l = *g.unwritten
-	} else if was, err = os.ReadFile(path); err == nil && json.Unmarshal(was, &l) != nil {
+	} else if was, err = place.ReadFile(path); err == nil && json.Unmarshal(was, &l) != nil {
 		l = ledger{}
 	}
 	if l.Courses == nil {
@@ -276,7 +277,7 @@ func (c cached[T]) serves(now time.Time, enough func(c cached[T]) bool) bool {
 
 func readCached[T any](path string) cached[T] {
 	var c cached[T]
-	if b, err := os.ReadFile(path); err != nil || json.Unmarshal(b, &c) != nil {
+	if b, err := place.ReadFile(path); err != nil || json.Unmarshal(b, &c) != nil {
 		return cached[T]{}
 	}
 	return c

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -266,6 +267,28 @@ func TestTemporaryDirectories(t *testing.T) {
 		if _, err := os.Stat(dir); (err == nil) != want {
 			t.Errorf("%s exists: %v", dir, err == nil)
 		}
+	}
+}
+
+// A second name for a file of the user, in the place of the file of a node, does not have that emptied.
+func TestSetupBesideALink(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	mine := filepath.Join(t.TempDir(), "precious")
+	err := errors.Join(os.WriteFile(mine, []byte("precious"), 0o600), os.Link(mine, newPrepared("/run", "7", "n1").path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPrepared("/run", "7", "n1")
+	if run, ready, err := p.begin(); err != nil || !run || !ready {
+		t.Errorf("%v, %v, %v", run, ready, err)
+	}
+	p.path = strings.TrimSuffix(p.path, ".1") // as if it were put there in between
+	p.file = nil
+	if _, _, err := p.begin(); err == nil {
+		t.Error("the link is used")
+	}
+	if b, err := os.ReadFile(mine); string(b) != "precious" {
+		t.Errorf("the file of the user is now %q, %v", b, err)
 	}
 }
 

@@ -59,9 +59,9 @@ func hold(path string, create int, shared bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, e := f.Stat(); e != nil || !place.Mine(st) {
+	if st, e := f.Stat(); e != nil || !place.Alone(st) {
 		f.Close()
-		return nil, fmt.Errorf("%s: it belongs to another user", path)
+		return nil, fmt.Errorf("%s: another user has put it there", path)
 	}
 	if err = lock.File(f, shared); err == nil {
 		there, e := os.Stat(path)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	ours "github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/replace"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -47,7 +48,7 @@ func planFile(request string) string {
 
 // keptPlan is the plan that was made for a request a moment ago; nil: there is none, or its partitions are no longer up.
 func keptPlan(ctx context.Context, request string) *earliest {
-	b, err := os.ReadFile(planFile(request))
+	b, err := ours.ReadFile(planFile(request)) // whose options are those of jobs of the user
 	var k kept
 	if err != nil || json.Unmarshal(b, &k) != nil || k.Plan == nil {
 		return nil

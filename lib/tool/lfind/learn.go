@@ -10,6 +10,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	used "github.com/ponos-tools/ponos/lib/advise/usage"
+	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/nss"
@@ -39,7 +40,8 @@ func (s *session) learn(c *cli.Context, r *request.Request) error {
 		return err
 	}
 	var runs []used.Run
-	client, now, stem := slurm.Client{}, clock.Now(), forecast.Stem(name)
+	var doubts slurm.Doubts
+	client, now, stem := slurm.Client{Odd: doubts.Add}, clock.Now(), forecast.Stem(name)
 	period := slurm.Period{Since: now.Add(-learnFrom), Until: now, Users: []string{me}}
 	if err := client.EachConsumed(c.Context, nil, period, func(job *slurm.Consumed) error {
 		if forecast.Stem(job.Name) == stem {
@@ -48,6 +50,9 @@ func (s *session) learn(c *cli.Context, r *request.Request) error {
 		return nil
 	}); err != nil {
 		return fault.Hint(fmt.Errorf("--learn: %w", err), "it needs the accounting of Slurm: sacct")
+	}
+	for _, doubt := range doubts.Warnings() {
+		app.Report(s.stderr, "lfind", fmt.Errorf("warning: %s", doubt))
 	}
 	l := used.Learn(runs, risk)
 	if l.Runs == 0 && l.Peaks == 0 {

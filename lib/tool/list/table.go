@@ -108,7 +108,8 @@ func (l *listing) used(rows []record) bool {
 	if len(at) == 0 {
 		return true
 	}
-	client := &slurm.Client{Soon: true}
+	var doubts slurm.Doubts
+	client := &slurm.Client{Soon: true, Odd: doubts.Add}
 	err := client.EachConsumed(l.c.Context, slices.Sorted(maps.Keys(at)), slurm.Period{}, func(c *slurm.Consumed) error {
 		i, ok := at[c.Label]
 		if !ok || !ranIn(c, rows[i].Entry) {
@@ -124,6 +125,9 @@ func (l *listing) used(rows []record) bool {
 		}
 		return nil
 	})
+	for _, doubt := range doubts.Warnings() {
+		app.Report(l.stderr, name, fmt.Errorf("warning: %s", doubt))
+	}
 	if why, _ := slurm.FailureOf(err); why == slurm.NoAnswer || why == slurm.NoDatabase {
 		app.Report(l.stderr, name, fmt.Errorf("warning: what the tasks used is not known: %w", err))
 	}

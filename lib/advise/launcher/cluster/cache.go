@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/replace"
 )
 
@@ -21,8 +22,8 @@ const (
 	MaxAgePartial = time.Minute
 )
 
-// Cache keeps snapshots in files, one for each key. It is optional: a file that cannot be read
-// counts as missing, and a failure to write is ignored.
+// Cache keeps snapshots in files, one for each key. It is optional: a file that cannot be read,
+// or that others could have written, counts as missing, and a failure to write is ignored.
 type Cache struct {
 	Dir     string // "": no cache
 	Refresh bool   // ignore what is cached
@@ -60,7 +61,7 @@ func (c Cache) Get(ctx context.Context, key string, ask func(context.Context) (*
 }
 
 func read(path string) (*Snapshot, error) {
-	f, err := os.Open(path)
+	f, err := place.Open(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
