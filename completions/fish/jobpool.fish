@@ -300,7 +300,7 @@ complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_sub
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'cancel' -d 'cancel tasks'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'drain' -d 'start no more tasks, and exit when running tasks have ended'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'nodes' -d 'list, add and remove nodes'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'usage' -d 'draw the number of running tasks per node over time'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'usage' -d 'list the tasks that ran on each node, and how many at a time'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -l help -s h -d 'show help'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from status' -f
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from status' -l run -x -a '(__fish_complete_directories)' -d 'control the run in DIR (the last run)'

@@ -7,23 +7,22 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
-// Usage is how many tasks ran at each node over time.
+// Usage is how many tasks ran at each node, from the begin of the first scheduler to the last record.
 type Usage struct {
 	Begin, End time.Time
 	Nodes      []NodeUsage // in the order in which they had their first task
 }
 
-// NodeUsage is the use of one node. Mean[i] is how many tasks ran there at a time on average
-// in the i-th of equal parts of the time.
+// NodeUsage is the use of one node.
 type NodeUsage struct {
 	Node  string
-	Tasks int64 // attempts that have ended
-	Mean  []float64
+	Tasks int64         // attempts that have ended
+	Time  time.Duration // of these together
 }
 
-// ReadUsage reads the journal of a run directory, for so many parts of the time from the
-// begin of the first scheduler to the last record. Attempts that have not ended are not in it.
-func ReadUsage(dir string, intervals int) (*Usage, error) {
+// ReadUsage reads the journal of a run directory. Attempts that have not ended are not in it.
+func ReadUsage(dir string) (*Usage, error) {
+	u := new(Usage)
 	var begin, end float64
 	err := readAll(dir, func(r *Record) error {
 		if begin == 0 || r.Time < begin {
@@ -33,39 +32,26 @@ func ReadUsage(dir string, intervals int) (*Usage, error) {
 			begin = min(begin, r.Start)
 		}
 		end = max(end, r.Time)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	none := fault.Errorf(fault.Unavailable, "no task of the run in %q has ended on a node", dir)
-	if end <= begin {
-		return nil, none
-	}
-	u := &Usage{Begin: unix(begin), End: unix(end)}
-	part := (end - begin) / float64(intervals)
-	err = readAll(dir, func(r *Record) error {
 		if (r.Kind != End && r.Kind != Try) || r.Node == "" || r.Start == 0 {
 			return nil
 		}
 		i := slices.IndexFunc(u.Nodes, func(n NodeUsage) bool { return n.Node == r.Node })
 		if i < 0 {
 			i = len(u.Nodes)
-			u.Nodes = append(u.Nodes, NodeUsage{Node: r.Node, Mean: make([]float64, intervals)})
+			u.Nodes = append(u.Nodes, NodeUsage{Node: r.Node})
 		}
-		n := &u.Nodes[i]
-		n.Tasks++
-		from, to := max(r.Start, begin), min(r.Start+r.Seconds, end)
-		for k := max(0, int((from-begin)/part)); k < intervals && begin+float64(k)*part < to; k++ {
-			a, b := begin+float64(k)*part, begin+float64(k+1)*part
-			n.Mean[k] += max(0, min(to, b)-max(from, a)) / part
-		}
+		u.Nodes[i].Tasks++
+		u.Nodes[i].Time += time.Duration(r.Seconds * float64(time.Second))
 		return nil
 	})
-	if err == nil && len(u.Nodes) == 0 {
-		return nil, none
+	if err != nil {
+		return nil, err
 	}
-	return u, err
+	if len(u.Nodes) == 0 || end <= begin {
+		return nil, fault.Errorf(fault.Unavailable, "no task of the run in %q has ended on a node", dir)
+	}
+	u.Begin, u.End = unix(begin), unix(end)
+	return u, nil
 }
 
 func unix(t float64) time.Time { return time.UnixMicro(int64(t * 1e6)) }

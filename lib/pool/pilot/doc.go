@@ -18,4 +18,7 @@
 // that only the user can open, and the pilot starts a worker with them. So nothing listens on the
 // network, Slurm controls access, and the worker is not part of the step: it continues when the step
 // ends with its scheduler.
+//
+// What is to be done with each job, and how many are to be submitted, a [Fleet] decides, which is pure. [Jobs] and the
+// functions on files carry it out.
 package pilot

@@ -51,10 +51,10 @@ func (p *Pool) Excludes(now time.Time) []Excluded {
 	return slices.DeleteFunc(slices.Clone(p.Excluded), func(x Excluded) bool { return !now.Before(x.Until) })
 }
 
-// Exclude excludes a host.
-func (p *Pool) Exclude(host, why string, now time.Time) {
-	others := slices.DeleteFunc(p.Excludes(now), func(x Excluded) bool { return x.Host == host })
-	p.Excluded = append(others, Excluded{host, why, now.Add(Exclusion)})
+// Exclude excludes one more host.
+func (p *Pool) Exclude(x Excluded, now time.Time) {
+	others := slices.DeleteFunc(p.Excludes(now), func(o Excluded) bool { return o.Host == x.Host })
+	p.Excluded = append(others, x)
 }
 
 // Node is a node of a pilot that runs.

@@ -78,7 +78,7 @@ func ctlCommand() *cli.Command {
 				},
 			},
 			{
-				Name: "usage", Usage: "draw the number of running tasks per node over time", Action: ctlUsage, Flags: ctlFlags(),
+				Name: "usage", Usage: "list the tasks that ran on each node, and how many at a time", Action: ctlUsage, Flags: ctlFlags(),
 			},
 		},
 	}

@@ -1,7 +1,6 @@
 package jobpool
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -134,8 +133,7 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.status = &scheduler.Status{}
-			e.status.Waiting, e.status.Jobs = 1000, 500
+			e.fleet.Stand(clock.Now(), &scheduler.Status{Waiting: 1000, Jobs: 500}, e.jobs.Pool)
 			close(e.done)
 			e.end(&core.Summary{HandedOver: true, Early: tt.early, Terminated: tt.cancelled, Done: tt.done, Elapsed: tt.elapsed, Exit: core.ExitLeft})
 			asked, _ := os.ReadFile(filepath.Join(dir, "asked"))
@@ -150,140 +148,6 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 			}
 			if n := strings.Count(string(asked), "\nsbatch --parsable"); n != tt.submitted || !strings.Contains(said.String(), tt.says) || (tt.submitted == 0) != (!strings.Contains(said.String(), "submitted")) && tt.says == "" {
 				t.Errorf("%d jobs were submitted, want %d\n%s\n%s", n, tt.submitted, said.String(), asked)
-			}
-		})
-	}
-}
-
-// Jobs in which no waiting task would end are replaced before they end, once, and Slurm is asked only
-// when that may change something.
-func TestJobsNearTheirEndAreReplaced(t *testing.T) {
-	for name, tt := range map[string]struct {
-		left, life time.Duration // of each job
-		late       bool          // no waiting task would end there
-		lasting    int           // of 3 jobs, so many are far from their end
-		here       bool          // the scheduler is in none of them
-		state      string        // of the nodes, if they are not up
-		waiting    int
-		others     int // jobs that wait or run besides
-		submitted  int // at first; never more later
-		lists      int // requests for the list of jobs in 100 s
-	}{
-		"near the end":              {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, submitted: 1, lists: 1},
-		"one goes on":               {left: 10 * time.Second, life: time.Minute, late: true, lasting: 1, waiting: 1000, lists: 1},
-		"a scheduler of its own":    {left: 10 * time.Second, life: time.Minute, late: true, here: true, waiting: 1000, lists: 1},
-		"near the end, little left": {left: 10 * time.Second, life: time.Minute, late: true, waiting: 4, submitted: 1, lists: 1},
-		"in the middle":             {left: 30 * time.Second, life: time.Minute, waiting: 1000, lists: 1},
-		"tasks that are too long":   {left: 30 * time.Second, life: time.Minute, late: true, waiting: 1000, lists: 1},
-		"replaced before":           {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, others: 3, lists: 1},
-		"no answer":                 {left: 30 * time.Second, life: time.Minute, state: "lost", waiting: 1000, lists: 10},
-		"removed":                   {left: 30 * time.Second, life: time.Minute, state: "released", waiting: 1000, submitted: 1, lists: 1},
-		"quarantined":               {left: 30 * time.Second, life: time.Minute, state: "quarantined", waiting: 1000, submitted: 1, lists: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			fakes, err := filepath.Abs("../../../testscripts/fakeslurm")
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir := t.TempDir()
-			run := filepath.Join(dir, "run")
-			t.Setenv("PATH", fakes+":"+os.Getenv("PATH"))
-			t.Setenv("SLURM_CONF", filepath.Join(dir, "slurm.conf"))
-			t.Setenv("SLURM_JOB_ID", "16")
-			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 3, Options: []string{"--partition=cpu"}, Here: tt.here}); err != nil {
-				t.Fatal(err)
-			}
-			e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: tt.waiting, Jobs: float64(tt.waiting) / 2, Mean: 1}
-			queue := ""
-			for i, job := range []string{"16", "17", "18"} {
-				queue += job + " RUNNING jobpool:x:\n"
-				n := pilot.Node{Job: job, Name: "cpu1", CPUs: 2, Nodes: 1, End: clock.Now().Add(tt.left), Life: tt.life.Seconds()}
-				closes := clock.Now().Add(launch - time.Second)
-				if !tt.late || i < tt.lasting {
-					n.End, closes = n.End.Add(time.Minute), closes.Add(time.Minute)
-				}
-				e.nodes[n.Label()] = n
-				s := core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2, Closes: &closes}
-				s.State = cmp.Or(tt.state, s.State)
-				e.status.Nodes = append(e.status.Nodes, s)
-				e.life = n.Life
-			}
-			for i := range tt.others {
-				queue += strconv.Itoa(30+i) + " PENDING jobpool:x:\n"
-			}
-			if err := os.WriteFile(filepath.Join(dir, "queue"), []byte(queue), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			e.changes = make(chan core.Event, 3)
-			e.lingered(t.Context())
-			began := clock.Now()
-			for second := range 100 {
-				if now := began.Add(time.Duration(second) * time.Second); e.due(now) {
-					e.counted = now
-					e.fill(t.Context())
-				}
-			}
-			asked, _ := os.ReadFile(filepath.Join(dir, "asked"))
-			if n := strings.Count(string(asked), "\nsbatch --parsable"); n != tt.submitted {
-				t.Errorf("%d jobs were submitted, want %d", n, tt.submitted)
-			}
-			if n := strings.Count("\n"+string(asked), "\nsqueue --noheader"); n != tt.lists {
-				t.Errorf("the list of jobs was requested %d times, want %d", n, tt.lists)
-			}
-		})
-	}
-}
-
-// No more jobs are submitted than the waiting tasks fill, however long these take, beside the jobs that
-// run. Jobs that are pending, or have not been reached, will run some.
-func TestLongTasksGetNoMoreJobsThanTheyFill(t *testing.T) {
-	for name, tt := range map[string]struct {
-		filled    float64 // jobs, by the waiting tasks
-		reached   int     // jobs, of 2 that run
-		pending   int
-		submitted int
-	}{
-		"no room":            {filled: 1.5, reached: 2, submitted: 2},
-		"one is pending":     {filled: 1.5, reached: 2, pending: 1, submitted: 1},
-		"all are there":      {filled: 1.5, reached: 2, pending: 2},
-		"one is not reached": {filled: 1.5, reached: 1, submitted: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withSlurm(t)
-			run := t.TempDir()
-			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 8}); err != nil {
-				t.Fatal(err)
-			}
-			e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 6, Jobs: tt.filled, Mean: 3600}
-			queue := ""
-			for i := range 2 {
-				n := pilot.Node{Job: strconv.Itoa(16 + i), Name: "cpu1", CPUs: 4, Nodes: 1}
-				e.nodes[n.Label()] = n
-				queue += n.Job + " RUNNING jobpool:x:\n"
-				s := core.NodeStatus{Name: n.Label(), State: "up"}
-				if i >= tt.reached {
-					s.State = "connecting"
-				}
-				e.status.Nodes = append(e.status.Nodes, s)
-			}
-			for i := range tt.pending {
-				queue += strconv.Itoa(30+i) + " PENDING jobpool:x:\n"
-			}
-			if err := os.WriteFile("queue", []byte(queue), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			e.fill(t.Context())
-			asked, _ := os.ReadFile("asked")
-			if n := strings.Count(string(asked), "\nsbatch --parsable"); n != tt.submitted {
-				t.Errorf("%d jobs were submitted, want %d", n, tt.submitted)
 			}
 		})
 	}
@@ -312,166 +176,6 @@ func TestSubmissionWithoutAnswer(t *testing.T) {
 	}
 }
 
-// When jobs end together, one successor is submitted before. Another one follows only when so many have
-// ended that the limit allows it, as Slurm has it, which may be later than their pilots.
-func TestOneJobMoreNearTheEnd(t *testing.T) {
-	withSlurm(t)
-	run := t.TempDir()
-	t.Setenv("SLURM_JOB_ID", "16")
-	if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 3}); err != nil {
-		t.Fatal(err)
-	}
-	e, err := newElastic(run, &runner{console: &console{w: io.Discard}, place: &place{}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.changes = make(chan core.Event, 10)
-	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500, Mean: 1}
-	now, closes := clock.Now(), clock.Now()
-	nodes := map[string]pilot.Node{}
-	for _, job := range []string{"16", "17", "18"} {
-		n := pilot.Node{Job: job, Name: "cpu1", CPUs: 2, Nodes: 1, End: now.Add(10 * time.Second), Life: 60}
-		if err := pilot.Announce(run, n); err != nil {
-			t.Fatal(err)
-		}
-		nodes[job] = n
-		e.status.Nodes = append(e.status.Nodes, core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2, Closes: &closes})
-	}
-	for _, step := range []struct {
-		ended     string // its pilot
-		listed    string // by Slurm: the job that ran and those that wait
-		submitted int    // in all, soon after
-	}{
-		{listed: "16R 17R 18R", submitted: 1},
-		{ended: "17", listed: "16R 17R 18R 19P", submitted: 1},
-		{listed: "16R 18R 19P", submitted: 1},
-		{ended: "18", listed: "16R 18R 19P", submitted: 1},
-		{listed: "16R 19P", submitted: 2},
-		{listed: "16R 19P 20P", submitted: 2},
-	} {
-		var queue strings.Builder
-		for _, job := range strings.Fields(step.listed) {
-			state := map[byte]string{'R': "RUNNING", 'P': "PENDING"}[job[2]]
-			queue.WriteString(job[:2] + " " + state + " jobpool:x:\n")
-		}
-		if err := os.WriteFile("queue", []byte(queue.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if step.ended != "" {
-			pilot.Withdraw(run, nodes[step.ended])
-		}
-		e.follow(t.Context())
-		for range 5 {
-			if now = now.Add(time.Second); e.due(now) {
-				e.counted = now
-				e.fill(t.Context())
-			}
-		}
-		asked, _ := os.ReadFile("asked")
-		if n := strings.Count(string(asked), "\nsbatch --parsable"); n != step.submitted {
-			t.Errorf("Slurm has %s: %d jobs were submitted, want %d", step.listed, n, step.submitted)
-		}
-	}
-}
-
-// A scheduler that takes over finds jobs whose pilots have already ended. It looks again soon whether they
-// are gone.
-func TestJobsThatEndAtATakeover(t *testing.T) {
-	withSlurm(t)
-	run := t.TempDir()
-	t.Setenv("SLURM_JOB_ID", "16")
-	if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 2}); err != nil {
-		t.Fatal(err)
-	}
-	e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500, Mean: 1}
-	n := pilot.Node{Job: "16", Name: "cpu1", CPUs: 2, Nodes: 1}
-	e.nodes[n.Label()] = n
-	e.status.Nodes = append(e.status.Nodes, core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2})
-	now := clock.Now()
-	asked := func(seconds int) string {
-		for range seconds {
-			if now = now.Add(time.Second); e.due(now) {
-				e.counted = now
-				e.fill(t.Context())
-			}
-		}
-		b, _ := os.ReadFile("asked")
-		return "\n" + string(b)
-	}
-	for _, step := range []struct {
-		queue            string
-		seconds          int
-		submitted, lists int // in all
-	}{
-		{"16 RUNNING jobpool:x:\n17 RUNNING jobpool:x:\n", 2, 0, 2},
-		{"16 RUNNING jobpool:x:\n", 5, 1, 3},
-		{"16 RUNNING jobpool:x:\n18 PENDING jobpool:x:\n", 100, 1, 3},
-	} {
-		if err := os.WriteFile("queue", []byte(step.queue), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		said := asked(step.seconds)
-		if n, l := strings.Count(said, "\nsbatch --parsable"), strings.Count(said, "\nsqueue --noheader"); n != step.submitted || l != step.lists {
-			t.Errorf("Slurm has %q: %d jobs were submitted and %d lists requested, want %d and %d", step.queue, n, l, step.submitted, step.lists)
-		}
-	}
-}
-
-// A scheduler does not replace jobs that were cancelled, as its own may be the next, also when Slurm has forgotten
-// them. One that ended by itself, or was of an earlier call, is replaced, and so is the last one that lasts.
-func TestCancelledJobsAreNotReplaced(t *testing.T) {
-	for name, tt := range map[string]struct {
-		queues    []string // that Slurm shows, one after the other
-		here      bool
-		submitted int
-	}{
-		"ends":      {queues: []string{"16 RUNNING jobpool:x:c\n17 COMPLETING jobpool:x:c\n"}},
-		"cancelled": {queues: []string{"16 RUNNING jobpool:x:c\n17 CANCELLED jobpool:x:c\n"}},
-		"cancelled while it waits and forgotten": {queues: []string{
-			"16 RUNNING jobpool:x:c\n17 PENDING jobpool:x:c\n", "16 RUNNING jobpool:x:c\n17 CANCELLED jobpool:x:c\n", "16 RUNNING jobpool:x:c\n",
-		}},
-		"ends, and was not cancelled": {queues: []string{
-			"16 RUNNING jobpool:x:c\n17 COMPLETING jobpool:x:c\n", "16 RUNNING jobpool:x:c\n17 NODE_FAIL jobpool:x:c\n",
-		}, submitted: 1},
-		"ended":                  {queues: []string{"16 RUNNING jobpool:x:c\n17 COMPLETED jobpool:x:c\n"}, submitted: 1},
-		"preempted":              {queues: []string{"16 RUNNING jobpool:x:c\n17 PREEMPTED jobpool:x:c\n"}, submitted: 1},
-		"earlier call":           {queues: []string{"16 RUNNING jobpool:x:b\n17 CANCELLED jobpool:x:b\n"}, submitted: 1},
-		"another pool":           {queues: []string{"16 RUNNING jobpool:x:c\n17 CANCELLED jobpool:y:c\n"}, submitted: 1},
-		"scheduler is in no job": {queues: []string{"16 RUNNING jobpool:x:c\n17 CANCELLED jobpool:x:c\n"}, here: true, submitted: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withSlurm(t)
-			run := t.TempDir()
-			t.Setenv("SLURM_JOB_ID", "16")
-			if err := pilot.Save(run, &pilot.Pool{ID: "x", Call: "c", MaxJobs: 2, Here: tt.here}); err != nil {
-				t.Fatal(err)
-			}
-			e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500, Mean: 1}
-			n := pilot.Node{Job: "16", Name: "cpu1", CPUs: 2, Nodes: 1}
-			e.nodes[n.Label()] = n
-			e.status.Nodes = append(e.status.Nodes, core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2})
-			for _, queue := range tt.queues {
-				if err := os.WriteFile("queue", []byte(queue), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				e.fill(t.Context())
-			}
-			asked, _ := os.ReadFile("asked")
-			if n := strings.Count("\n"+string(asked), "\nsbatch --parsable"); n != tt.submitted {
-				t.Errorf("%d jobs were submitted, want %d", n, tt.submitted)
-			}
-		})
-	}
-}
-
 // What a later call changes holds for the scheduler that runs.
 func TestChangedLimitsAreTaken(t *testing.T) {
 	withSlurm(t)
@@ -483,15 +187,12 @@ func TestChangedLimitsAreTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500}
 	now := clock.Now()
 	fill := func(want int) {
 		t.Helper()
 		now = now.Add(time.Minute)
-		if e.due(now) {
-			e.counted = now
-			e.fill(t.Context())
-		}
+		e.jobs.Reload()
+		e.do(t.Context(), e.fleet.Stand(now, &scheduler.Status{Phase: core.Running.String(), InputRead: true, Waiting: 1000, Jobs: 500}, e.jobs.Pool))
 		asked, _ := os.ReadFile("asked")
 		if n := strings.Count(string(asked), "\nsbatch --parsable"); n != want {
 			t.Errorf("%d jobs were submitted, want %d", n, want)
@@ -506,83 +207,58 @@ func TestChangedLimitsAreTaken(t *testing.T) {
 	if err := jobsOf(run, other).Change(t.Context(), func(p *pilot.Pool) { p.MaxJobs, p.Linger = 3, 2 }); err != nil {
 		t.Fatal(err)
 	}
-	e.jobs.Reload()
 	if fill(3); e.jobs.Pool.Linger != 2 {
 		t.Errorf("jobs linger for %v s", e.jobs.Pool.Linger)
 	}
 }
 
-// A job is idle also while tasks wait that cannot start, as they wait for others.
-func TestIdleJobsEnd(t *testing.T) {
-	for name, tt := range map[string]struct {
-		waiting, depends, orphaned int
-		phase                      core.Phase
-		state                      string // of the node of the other job
-		linger                     float64
-		running                    int           // tasks there
-		left                       time.Duration // of the time of both jobs, which is an hour; 0: no end
-		ends                       bool
-	}{
-		"nothing waits": {ends: true}, "one can start": {waiting: 5, depends: 4}, "all wait for others": {waiting: 5, depends: 5, ends: true},
-		"idle for less":                   {linger: 300},
-		"removed":                         {waiting: 5, state: "released", linger: 300, ends: true},
-		"removed, busy":                   {waiting: 5, state: "released", linger: 300, running: 1},
-		"quarantined":                     {waiting: 5, state: "quarantined", linger: 300, ends: true},
-		"not reached":                     {waiting: 5, state: "lost", linger: 300},
-		"reached at last":                 {waiting: 5, state: "connecting", linger: 300},
-		"one is on trial":                 {waiting: 5, state: "trial", linger: 300},
-		"about to be full":                {waiting: 1, state: "up", linger: 300, running: 1},
-		"nothing more fits":               {waiting: 5, linger: 300, left: time.Minute, ends: true},
-		"nothing more fits in most of it": {waiting: 5, linger: 300, left: 40 * time.Minute},
-		"nothing more fits, busy":         {waiting: 5, state: "up", linger: 300, left: time.Minute, running: 1},
-		"nothing more fits, not reached":  {waiting: 5, state: "lost", linger: 300, left: time.Minute},
-		"nothing waits near the end":      {linger: 300, left: time.Minute},
-		"nothing is started":              {waiting: 5, linger: 300, phase: core.Draining, ends: true},
-		"what was started may still run":  {waiting: 5, orphaned: 1, phase: core.Draining},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run := t.TempDir()
-			t.Setenv("SLURM_JOB_ID", "16")
-			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 2, Linger: tt.linger}); err != nil {
-				t.Fatal(err)
-			}
-			e, err := newElastic(run, &runner{console: &console{w: io.Discard}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			e.changes = make(chan core.Event, 3)
-			e.status = &scheduler.Status{Phase: tt.phase.String(), Waiting: tt.waiting, Depends: tt.depends, Orphaned: tt.orphaned}
-			for _, job := range []string{"16", "17"} { // the first is that of the scheduler
-				n := pilot.Node{Job: job, Name: "cpu1", Nodes: 1}
-				e.nodes[n.Label()] = n
-				s := core.NodeStatus{Name: n.Label(), State: "up"}
-				if tt.left > 0 {
-					n.Life, n.End = 3600, clock.Now().Add(tt.left)
-					e.nodes[n.Label()] = n
-				}
-				if closes := clock.Now().Add(-time.Second); tt.left > 0 && tt.waiting > 0 {
-					s.Closes = &closes
-				}
-				if tt.state != "" && job != "16" {
-					s.State, s.Running = tt.state, tt.running
-				}
-				e.status.Nodes = append(e.status.Nodes, s)
-			}
-			e.lingered(t.Context())
-			ends := len(e.changes) > 0
-			other := &e.status.Nodes[1]
-			if ends && other.State != "released" {
-				other.State, other.Running = "closed", 1 // a task was faster
-				if e.lingered(t.Context()); pilot.Dismissed(run, "17") {
-					t.Error("a job ends while a task runs there")
-				}
-				other.State, other.Running = "released", 0
-				e.lingered(t.Context())
-			}
-			if own, other := pilot.Dismissed(run, "16"), pilot.Dismissed(run, "17"); own || other != tt.ends || ends != tt.ends {
-				t.Errorf("the job of the scheduler ends: %v, the other one: %v, want %v", own, other, tt.ends)
-			}
-		})
+// What is decided on jobs is carried out: one that is idle is let go when its node is free, the announcement of one
+// that Slurm does not have is withdrawn, and the next job does not get a host that is at fault.
+func TestOrdersAreCarriedOut(t *testing.T) {
+	withSlurm(t)
+	run := t.TempDir()
+	t.Setenv("SLURM_JOB_ID", "16")
+	if err := pilot.Save(run, &pilot.Pool{ID: "x", Call: "c", MaxJobs: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []pilot.Node{{Job: "16", Name: "cpu1"}, {Job: "17", Name: "cpu2"}, {Job: "18", Name: "cpu3"}} {
+		if err := pilot.Announce(run, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile("queue", []byte("16 RUNNING jobpool:x:c\n17 RUNNING jobpool:x:c\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	e, err := newElastic(run, &runner{console: &console{w: &said}, place: &place{}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.changes = make(chan core.Event, 10)
+	e.do(t.Context(), e.follow())
+	s := &scheduler.Status{Phase: core.Running.String(), InputRead: true, Waiting: 1000, Jobs: 500, Mean: 1, Nodes: []core.NodeStatus{
+		{Name: "cpu1@16", State: "up"}, {Name: "cpu2@17", State: "quarantined", Fault: "its setup failed"}, {Name: "cpu3@18", State: "up"},
+	}}
+	e.do(t.Context(), e.fleet.Stand(clock.Now(), s, e.jobs.Pool))
+	if pilot.Dismissed(run, "17") {
+		t.Error("a job is let go before its node is free")
+	}
+	s.Nodes[1].State = "released"
+	e.do(t.Context(), e.fleet.Stand(clock.Now(), s, e.jobs.Pool))
+	var released []string
+	for range len(e.changes) {
+		if ev, ok := (<-e.changes).(core.RemoveNodes); ok && !ev.Now {
+			released = append(released, ev.Names...)
+		}
+	}
+	nodes, err := pilot.Nodes(run)
+	asked, _ := os.ReadFile("asked")
+	if !slices.Equal(released, []string{"cpu2@17"}) || !pilot.Dismissed(run, "17") || pilot.Dismissed(run, "16") || err != nil || len(nodes) != 2 ||
+		!strings.Contains(string(asked), "--exclude=cpu2 ") {
+		t.Errorf("%q were released, %v are announced: %v\n%s", released, nodes, err, asked)
+	}
+	if want := "jobpool: host cpu2 is excluded from the next jobs for 1h: its setup failed\njobpool: submitted job 101\n"; said.String() != want {
+		t.Errorf("said %q, want %q", said.String(), want)
 	}
 }
 
@@ -625,7 +301,7 @@ func TestEndOfJobIsRenewed(t *testing.T) {
 	follow := func() map[string]time.Time {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			e.follow(ctx)
+			e.do(ctx, e.follow())
 			cancel()
 		}()
 		ends := map[string]time.Time{}

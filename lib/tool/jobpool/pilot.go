@@ -403,11 +403,12 @@ const yielding = 5 * time.Second
 // yields reports whether another pilot is to run the scheduler, as that of this one would soon have
 // to hand over again. One that was killed may still be announced, so this has a limit.
 func (p *pilotJob) yields() bool {
-	if p.end.IsZero() || clock.Until(p.end) > takeover {
+	if p.end.IsZero() || clock.Until(p.end) > pilot.Takeover {
 		return false
 	}
 	nodes, err := pilot.Nodes(p.run)
-	if err != nil || !slices.ContainsFunc(nodes, func(n pilot.Node) bool { return n.End.IsZero() || n.End.After(p.end.Add(takeover)) }) {
+	lasts := func(n pilot.Node) bool { return n.End.IsZero() || n.End.After(p.end.Add(pilot.Takeover)) }
+	if err != nil || !slices.ContainsFunc(nodes, lasts) {
 		return false
 	}
 	if p.vacant.IsZero() {
