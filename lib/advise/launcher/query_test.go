@@ -194,6 +194,8 @@ func TestClasses(t *testing.T) {
 			partitions: "PartitionName=x State=UP OverSubscribe=EXCLUSIVE\nPartitionName=p State=UP MaxMemPerNode=1000", spec: "cpu()", want: "--partition=p,x --cpus-per-task=1", any: true},
 		{name: "a job that may lose its nodes is never joined with others", nodes: node("a", "x,q", cpu) + node("b", "p,q", cpu),
 			partitions: "PartitionName=x State=UP OverSubscribe=EXCLUSIVE\nPartitionName=p State=UP PriorityTier=2\nPartitionName=q State=UP PreemptMode=REQUEUE", spec: "cpu()", want: "--partition=p,x --cpus-per-task=1", any: true},
+		{name: "of features that select the same nodes, that of the request is named", nodes: node("a", "p", "AvailableFeatures=sm_86,x,big State=IDLE") + node("b", "p", cpu),
+			partitions: "PartitionName=p State=UP", spec: "feature=x", want: "--partition=p --constraint=(x)"},
 		{name: "a name with a blank is no word of an answer", nodes: node("a", "p,GPU dev", cpu),
 			partitions: "PartitionName=p State=UP\nPartitionName=GPU dev State=UP", spec: "cpu()", want: "--partition=p --cpus-per-task=1"},
 		{name: "large memory is for those who need it", nodes: node("a", "p", cpu) + fat, partitions: "PartitionName=f State=UP\nPartitionName=p State=UP", spec: "cpu()", want: "--partition=p --cpus-per-task=1"},
