@@ -69,7 +69,7 @@ func parsePartitions(r io.Reader, odd func(error)) ([]Partition, error) {
 		s.fields(func(key, value []byte) bool {
 			switch string(key) {
 			case "PartitionName":
-				p.Name = string(value)
+				p.Name = s.title()
 			case "State":
 				p.State = s.text(value)
 			case "Default":

@@ -96,6 +96,17 @@ func (s *records) name() string {
 	return fmt.Sprintf("%s%.60s", s.first, rest)
 }
 
+// title is the name with which the record begins. It may have blanks, and ends before the next key.
+func (s *records) title() string {
+	line, _, _ := bytes.Cut(s.record[len(s.first):], []byte("\n"))
+	words := bytes.Fields(line)
+	n := slices.IndexFunc(words, func(word []byte) bool { return bytes.IndexByte(word, '=') > 0 })
+	if n < 0 {
+		n = len(words)
+	}
+	return string(bytes.Join(words[:n], []byte(" ")))
+}
+
 // once notes a key that counts, and reports whether reading goes on: all is well, and the record has not had the key.
 func (s *records) once(key []byte) bool {
 	twice := slices.ContainsFunc(s.seen, func(k []byte) bool { return bytes.Equal(k, key) })

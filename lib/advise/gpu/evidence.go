@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -176,12 +177,18 @@ func maker(names []string, says func(string) Match) (is Vendor, by []string) {
 	return Several, by
 }
 
-// naming are those of the names that name GPUs.
+// naming are those of the names that name GPUs, without those that say no more than others: GPU_GEN:AMP beside GPU_SKU:A100.
 func (c *Catalogue) naming(names []string, says func(string) Match) []string {
 	var all []string
 	for _, name := range names {
 		if m := says(name); m.Whole && len(m.Models) > 0 {
 			all = append(all, name)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y string) int { return cmp.Compare(len(says(x).Models), len(says(y).Models)) })
+	for i := len(all) - 1; i > 0; i-- {
+		if others := c.both(all[:i], says); len(others.Models) == len(others.Both(says(all[i])).Models) {
+			all = slices.Delete(all, i, i+1)
 		}
 	}
 	return all

@@ -225,6 +225,9 @@ func TestNarrow(t *testing.T) {
 			t.Errorf("%q with %s: %d to %d MiB, want %d", c.kind, c.features, e.Least>>20, e.Most>>20, c.mib)
 		}
 	}
+	if e := Builtin().Narrow(Match{}, []string{"GPU_CC:8.0", "GPU_GEN:AMP", "GPU_SKU:A100_SXM4", "GPU_MEM:80GB"}, nil); !slices.Equal(e.By, []string{"GPU_SKU:A100_SXM4", "GPU_MEM:80GB"}) {
+		t.Errorf("by %q", e.By)
+	}
 	if e := Builtin().Narrow(Builtin().Lookup("a100"), []string{"h100"}, nil); len(e.Contradicts) != 1 {
 		t.Errorf("%+v", e)
 	}

@@ -193,7 +193,8 @@ func (b *builder) shortClauses() []string {
 	others := func(features []string) bool {
 		return some(features, func(g *group) bool { return !wanted[g] && !b.refusedByType(g) })
 	}
-	worth := map[string]int{} // of features: how many of these nodes have it, and then whether it is about GPUs
+	// Of features: whether it is requested, how many of these nodes have it, and whether it is about GPUs.
+	worth := map[string]int{}
 	for g := range wanted {
 		for _, f := range g.features {
 			worth[f] += 2
@@ -202,6 +203,9 @@ func (b *builder) shortClauses() []string {
 	for f := range worth {
 		if size, _ := b.l.catalogue.FeatureSize(f); size > 0 || b.l.catalogue.Feature(f).Whole {
 			worth[f]++
+		}
+		if slices.ContainsFunc(b.a.Where, func(c request.Condition) bool { return c.Field == "feature" && !c.Not && c.Matches(f) }) {
+			worth[f] += 2*len(wanted) + 2
 		}
 	}
 	whole := b.clauses

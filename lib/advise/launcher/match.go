@@ -198,7 +198,7 @@ func unknownGPU(have []gpuSet, want []request.GPU) string {
 	for i := range have {
 		g := &have[i]
 		if what == "memory" && g.least < g.most {
-			return fmt.Sprintf("a %s has %s to %s of memory, which of these is not known",
+			return fmt.Sprintf("%s has %s to %s of memory, which of these is not known",
 				firstOf(g.model, g.gres, g.is.Label()), unit.ShortSize(g.least), unit.ShortSize(g.most))
 		}
 		if name := firstOf(g.model, g.gres, g.is.Label()); name != "?" {
@@ -441,7 +441,7 @@ func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 		case w.Memory > 0 && g.hasAtLeast(w.Memory) == gpu.No && g.least == g.most:
 			why("gpu_memory", "%s of GPU memory requested, %s available", byteSize(w.Memory), byteSize(g.most))
 		case w.Memory > 0 && g.hasAtLeast(w.Memory) == gpu.No:
-			why("gpu_memory", "%s of GPU memory requested, a %s has at most %s", byteSize(w.Memory), name, byteSize(g.most))
+			why("gpu_memory", "%s of GPU memory requested, %s has at most %s", byteSize(w.Memory), name, byteSize(g.most))
 		case w.MaxMemory > 0 && g.hasAtMost(w.MaxMemory) == gpu.No:
 			why("gpu_memory", "at most %s of GPU memory requested, %s available", byteSize(w.MaxMemory), byteSize(g.least))
 		case (w.CC > 0 || w.MaxCC > 0) && g.hasCapability(w.CC, w.MaxCC) == gpu.No:
@@ -471,9 +471,9 @@ func capabilities(from, to gpu.Capability) string {
 
 func (g *gpuSet) capability(name string) string {
 	if _, most := g.is.Capability(); most > 0 {
-		return fmt.Sprintf("a %s has %s", name, most)
+		return fmt.Sprintf("%s has %s", name, most)
 	}
-	return fmt.Sprintf("a %s has none", name)
+	return fmt.Sprintf("%s has none", name)
 }
 
 func oneGPU(w *request.GPU) string {

@@ -182,7 +182,7 @@ func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) 
 	}
 	for _, c := range a.Where {
 		if !c.Not {
-			why("condition", "a %s is requested, and it has none", c.Field)
+			why("condition", "%s is requested, and it has none", c.Field)
 		}
 	}
 	for _, x := range a.GRES {

@@ -82,7 +82,7 @@ func (d *warnings) gpus(at file.Pos, whose string, gpus []gpuSet) {
 		}
 		switch {
 		case named && g.is.Most > 0 && g.least > g.is.Most+g.is.Most/10:
-			d.warn(at, "", "%s%s of memory, but a %s has %s at most",
+			d.warn(at, "", "%s%s of memory, but %s has %s at most",
 				whose, unit.FormatSize(g.least), g.is.Label(), unit.FormatSize(g.is.Most))
 		case !named && g.least == 0 && g.is.Slice == "":
 			d.warn(at, `set "memory", or a "model" that the catalogue has`,

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/ponos-tools/ponos/lib/advise/gpu"
 	"github.com/ponos-tools/ponos/lib/base/shell"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
@@ -22,7 +24,7 @@ var habits = map[string]string{
 	"cpus_per_task": "write cpu(cores=4)", "c": "write cpu(cores=4)",
 	"gpus": "write gpu() * 2", "ngpus": "write gpu() * 2", "gpus_per_node": "write gpu() * 2",
 	"ntasks": "write tasks=4", "n": "write tasks=4", "ntasks_per_node": "write tasks=4",
-	"node": "write nodes=2", "nnodes": "write nodes=2", "queue": "write partition=NAME",
+	"node": "write nodes=2 for their number, host=NAME for one", "nnodes": "write nodes=2", "queue": "write partition=NAME",
 	"constraint": "write feature=NAME", "features": "write feature=NAME",
 	"nodelist": "write host=NAME", "exclude": "write host!=NAME",
 	"tmp": "write disk=100G", "tmpdisk": "write disk=100G",
@@ -89,24 +91,30 @@ func typedHint(kind Kind, rest string) string {
 
 // argumentHint is about a word that stands where the name of an argument is expected.
 func (p *parser) argumentHint(call, word string) string {
-	gpu := Kind(call).known()
+	isGPU := Kind(call).known()
+	cc, isCC := strings.CutPrefix(strings.ReplaceAll(word, "cc", "sm"), "sm")
+	cc = strings.Trim(cc, "_")
 	_, _, isSize := strings.Cut(strings.ToLower(word), "g")
 	switch {
 	case word == "vram" || word == "ram" || word == "memory":
 		return p.withValue(fmt.Sprintf("write %s(mem=16G)", call))
-	case gpu && (word == "count" || word == "n" || word == "num"):
+	case isGPU && isCC && len(cc) > 1 && isNumber(cc):
+		return fmt.Sprintf("write %s(cc>=%s.%s)", call, cc[:len(cc)-1], cc[len(cc)-1:])
+	case isGPU && isCC && cc == "":
+		return fmt.Sprintf("write %s(cc>=8.0)", call)
+	case isGPU && (word == "count" || word == "n" || word == "num"):
 		return p.withValue(fmt.Sprintf("write %s() * 2", call))
-	case gpu && (word == "cores" || word == "cpus"):
+	case isGPU && (word == "cores" || word == "cpus"):
 		return p.withValue("write cpu(cores=4)")
 	case word != "" && isNumber(word[:1]) && isSize:
 		return fmt.Sprintf("write %s(mem=%s)", call, word)
-	case isNumber(word) && len(word) < 3 && gpu:
+	case isNumber(word) && len(word) < 3 && isGPU:
 		return fmt.Sprintf("write %s() * %s for a number of GPUs, %s(mem=%sG) for their memory", call, word, call, word)
-	case word != "" && isNumber(word[:1]) && gpu:
+	case word != "" && isNumber(word[:1]) && isGPU:
 		return fmt.Sprintf("write %s() * 2 for two GPUs, %s(model=%s) for a model", call, call, word)
 	case word != "" && isNumber(word):
 		return fmt.Sprintf("write %s(cores=%s)", call, word)
-	case gpu && word != "" && strings.ContainsAny(word, "0123456789"):
+	case isGPU && word != "" && strings.ContainsAny(word, "0123456789"):
 		return fmt.Sprintf("write %s(model=%s)", call, word)
 	}
 	return ""
@@ -202,11 +210,43 @@ func (p *parser) afterTerm() error {
 	return p.fail(start, fmt.Sprintf("unexpected %q", found), want, hint)
 }
 
+// numberHint is about text of a request that begins with a number: 2 gpus, 2xA100, 4 cores, 1 hour, 16GB, 1g.10gb.
+func numberHint(text string) string {
+	run := func(s string, is func(rune) bool) string { return s[:len(s)-len(strings.TrimLeftFunc(s, is))] }
+	if name := run(text, isModel); gpu.IsSlice(name) {
+		return fmt.Sprintf("write slice(model=%s)", name)
+	}
+	n := run(text, unicode.IsDigit)
+	rest := strings.TrimSpace(text[len(n):])
+	word := run(rest, isModel)
+	if after := strings.TrimSpace(strings.TrimLeft(rest, "*x")); after != rest && !Kind(word).known() {
+		word = run(after, isModel)
+	}
+	for _, of := range []struct{ words, hint string }{
+		{"gpu gpus", "write gpu() * 2"}, {"cpu cpus core cores", habits["cores"]}, {"node nodes", "write nodes=2"},
+		{"task tasks", habits["ntasks"]},
+	} {
+		if slices.Contains(strings.Fields(of.words), strings.ToLower(word)) && !strings.Contains(rest, "(") {
+			return valued(of.hint, n)
+		}
+	}
+	if _, err := unit.Duration(n + " " + word); err == nil && word != "" && word != "m" {
+		return fmt.Sprintf("write duration=%s%s", n, word)
+	}
+	if _, err := unit.Size(n + word); err == nil && word != "" {
+		return valued(habits["mem"], n+word)
+	}
+	if strings.ContainsAny(word, "0123456789") && unicode.IsLetter(rune(word[0])) {
+		return fmt.Sprintf("write cuda(model=%s) * %s", word, n)
+	}
+	return "write the number of GPUs at the end: cuda(mem=4G) * 2"
+}
+
 // unknownWord returns the error for a word that starts no term.
 func (p *parser) unknownWord(start int, word string) error {
 	hint := suggest(word, terms)
 	rest := strings.TrimLeftFunc(p.text[start+len(word):], unicode.IsSpace)
-	isModel := strings.ContainsAny(word, "0123456789")
+	numbered := strings.ContainsAny(word, "0123456789")
 	count := ""
 	for _, sign := range []string{":", "*", "x"} {
 		if after, ok := strings.CutPrefix(rest, sign); ok {
@@ -214,10 +254,15 @@ func (p *parser) unknownWord(start int, word string) error {
 			count = after[:len(after)-len(strings.TrimLeft(after, "0123456789"))]
 		}
 	}
+	name := p.text[start : start+len(p.text[start:])-len(strings.TrimLeftFunc(p.text[start:], isModel))]
 	switch {
-	case isModel && count != "":
+	case gpu.IsSlice(name):
+		hint = fmt.Sprintf("write slice(model=%s)", name)
+	case word == "shard":
+		hint = fmt.Sprintf("write gres(shard) * %s", cmp.Or(count, "1"))
+	case numbered && count != "":
 		hint = fmt.Sprintf("write cuda(model=%s) * %s", word, count)
-	case isModel:
+	case numbered:
 		hint = fmt.Sprintf("write cuda(model=%s)", word)
 	case count != "" && hint == "":
 		hint = fmt.Sprintf("write gres(%s) * %s, or cuda(model=%s) * %s", word, count, word, count)

@@ -227,7 +227,7 @@ func (p *parser) term() (Alternative, error) {
 		return p.perGPU(start, word)
 	case "":
 		if unicode.IsDigit(p.peek()) {
-			return Alternative{}, p.fail(start, "unexpected number", wantTerm, "write the number of GPUs at the end: cuda(mem=4G) * 2")
+			return Alternative{}, p.fail(start, "unexpected number", wantTerm, numberHint(p.text[start:]))
 		}
 		if strings.HasPrefix(p.text[start:], "-") {
 			return Alternative{}, p.fail(start, fmt.Sprintf("unexpected %q", p.next()), wantTerm, optionHint(p.text[start:]))
@@ -245,6 +245,9 @@ func (p *parser) gpu(kind Kind) (GPU, error) {
 	}
 	if p.peek() == ':' {
 		return g, p.fail(p.pos, fmt.Sprintf("unexpected %q", ":"), `"("`, typedHint(kind, p.text[p.pos+1:]))
+	}
+	if p.peek() != '(' {
+		return g, p.unexpectedIn(`"("`, fmt.Sprintf("write %s()", kind))
 	}
 	err := p.arguments(string(kind), []string{"mem", "model", "cc"}, func(name string) error {
 		switch name {
@@ -560,15 +563,18 @@ func (p *parser) space() {
 	}
 }
 
-func (p *parser) unexpected(want string) error {
+func (p *parser) unexpected(want string) error { return p.unexpectedIn(want, "") }
+
+// unexpectedIn is the error for what stands here, with a hint.
+func (p *parser) unexpectedIn(want, hint string) error {
 	if p.pos == len(p.text) {
-		return p.fail(p.pos, "the request ends here", want, "")
+		return p.fail(p.pos, "the request ends here", want, hint)
 	}
 	found := p.span(isModel)
 	if found == "" {
 		found = string(p.peek())
 	}
-	return p.fail(p.pos, fmt.Sprintf("unexpected %q", found), want, "")
+	return p.fail(p.pos, fmt.Sprintf("unexpected %q", found), want, hint)
 }
 
 func (p *parser) fail(offset int, message, want, hint string) error {

@@ -105,6 +105,10 @@ func (p *parser) capability() (gpu.Capability, error) {
 	if number == "" {
 		return 0, p.unexpected("a compute capability, such as 8.0")
 	}
+	if n := len(number) - 1; isNumber(number) && (n > 1 || n == 1 && number > "19") { // sm_80 is 8.0
+		return 0, p.fail(start, fmt.Sprintf("invalid compute capability %q", number), "a number such as 8.0",
+			fmt.Sprintf("write %s.%s", number[:n], number[n:]))
+	}
 	cc, err := gpu.ParseCapability(number)
 	if err != nil {
 		return 0, p.fail(start, fmt.Sprintf("invalid compute capability %q", number), "a number such as 8.0", "")
