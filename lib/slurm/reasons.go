@@ -228,11 +228,19 @@ func (j *Job) Considered() bool {
 	switch code, _, _ := strings.Cut(j.Reason, ","); code {
 	case "Reservation":
 		return j.Reservation == ""
-	case "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "SpecialExit",
-		"RequeueHold", "job_requeued_in_held_state", "launch_failed_requeued_held":
+	case "Dependency", "DependencyNeverSatisfied", "BeginTime":
 		return false
 	}
-	return true
+	return !j.Held()
+}
+
+// Held reports whether a pending job waits until somebody releases it.
+func (j *Job) Held() bool {
+	switch code, _, _ := strings.Cut(j.Reason, ","); code {
+	case "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "SpecialExit", "RequeueHold", "job_requeued_in_held_state", "launch_failed_requeued_held":
+		return true
+	}
+	return false
 }
 
 // Competes reports whether a pending job competes for nodes: the scheduler considers it, and no

@@ -33,7 +33,7 @@ func MakeOnce(m place.Memory, dir string, now time.Time) (*Spool, error) {
 	s, err := Open(dir)
 	hint := fmt.Sprintf("mount it; if spool %s is lost, remove %q", was, m.File(dir))
 	switch {
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), fault.Is(err, fault.Usage): // it is there
 		return nil, err
 	case err != nil:
 		return nil, fault.Hint(err, hint)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/testscripts/needs"
@@ -18,6 +19,8 @@ import (
 // A spool into which others can put a task is not used, be it only one of its directories that they can write to.
 func TestOthersWrite(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
+	memory := place.Memory{Dir: t.TempDir()}
+	memory.Remember(q.Dir, q.ID)
 	for _, dir := range append(slices.Clone(directories), "") {
 		if err := os.Chmod(filepath.Join(q.Dir, dir), 0o777); err != nil {
 			t.Fatal(err)
@@ -25,6 +28,7 @@ func TestOthersWrite(t *testing.T) {
 		for what, use := range map[string]func() error{
 			"Open": func() error { _, err := Open(q.Dir); return err },
 			"Make": func() error { _, err := Make(q.Dir, clock.Now()); return err },
+			"once": func() error { _, err := MakeOnce(memory, q.Dir, clock.Now()); return err },
 		} {
 			if err := use(); !fault.Is(err, fault.Usage) || !strings.HasPrefix(fault.HintOf(err), "chmod go-w ") {
 				t.Errorf("%s, %q open: %v", what, dir, err)

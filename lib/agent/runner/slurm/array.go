@@ -32,9 +32,9 @@ const maxComment = 1024
 // shorter than slurm.ListLength, so that squeue and sacct do not truncate it.
 const maxElements = 100
 
-// arrays caches whether arrays may be submitted.
+// arrays caches how many elements an array may have; at most 1: arrays are not submitted.
 type arrays struct {
-	off  bool
+	most int
 	once sync.Once
 }
 
@@ -130,8 +130,8 @@ func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, mo
 		return packMark + class(p), maxPacked
 	}
 	width := len(task.Marks(s.Task, s.Task, s.Task)) - len(task.Marks(s.Task, s.Task))
-	most = min(maxElements, (maxComment-len(task.Marks()))/width)
-	if s.Shared == nil || s.Again || len(s.Changed) > 0 || most < 2 || !r.takesArrays(ctx) {
+	most = min(r.takesArrays(ctx), (maxComment-len(task.Marks()))/width)
+	if s.Shared == nil || s.Again || len(s.Changed) > 0 || most < 2 {
 		return "", 1
 	}
 	given, err := r.options.forTask(ctx, s.Needs, s.Label)
@@ -148,19 +148,27 @@ func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, mo
 // stem returns the job name of any task with such a label, without numbers.
 func stem(label string) string { return usage.ByName(&usage.Run{Name: jobName(label)}) }
 
-// takesArrays reports whether arrays are submitted at all. Before 21.08, accounting does not record
-// the tasks of the elements, unless it stores comments.
-func (r *Runner) takesArrays(ctx context.Context) bool {
+// takesArrays returns how many elements an array may have: MaxArraySize of the controller, whose indices begin with 0. Before
+// 21.08, accounting does not record the tasks of the elements, unless it stores comments.
+func (r *Runner) takesArrays(ctx context.Context) int {
 	r.arrays.once.Do(func() {
-		if r.arrays.off {
+		if r.arrays.most < 2 {
 			return
 		}
 		version, err := r.client.Version(ctx, "sbatch")
 		var year, month int
 		_, scanErr := fmt.Sscanf(version, "%d.%d", &year, &month)
-		r.arrays.off = err != nil || scanErr != nil || year < 21 || year == 21 && month < 8
+		if err != nil || scanErr != nil || year < 21 || year == 21 && month < 8 {
+			r.arrays.most = 0
+			return
+		}
+		// Where it is not known, an array that is too large is refused, and its tasks are submitted one by one.
+		c, err := r.client.Config(ctx)
+		if most, scanErr := strconv.Atoi(c["MaxArraySize"]); err == nil && scanErr == nil {
+			r.arrays.most = min(r.arrays.most, most)
+		}
 	})
-	return !r.arrays.off
+	return r.arrays.most
 }
 
 // StartAll starts tasks that are alike in pilots, or by one job array, except those that have a job.

@@ -19,7 +19,7 @@ import (
 
 func newArrayRunner(c *cluster) *Runner {
 	r := newRunner(c)
-	r.arrays.off = false
+	r.arrays.most = maxElements
 	return r
 }
 
@@ -131,6 +131,11 @@ func TestAlike(t *testing.T) {
 	c := &cluster{}
 	r := newArrayRunner(c)
 	all := equalTasks(t, 2)
+	for size, want := range map[string]int{"44": 44, "1001": 100, "1": 1, "0": 1} {
+		if _, most := newArrayRunner(&cluster{size: size}).Alike(t.Context(), all[0]); most != want {
+			t.Errorf("MaxArraySize=%s: %d; want %d", size, most, want)
+		}
+	}
 	key, most := r.Alike(t.Context(), all[0])
 	if other, _ := r.Alike(t.Context(), all[1]); key == "" || other != key || most != 100 {
 		t.Errorf("%q and %q, %d", key, other, most)

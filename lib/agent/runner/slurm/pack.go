@@ -312,6 +312,13 @@ func (p *packs) pilots(class string, rows []slurm.Job) (alive []*slurm.Job) {
 	return alive
 }
 
+// able returns those of a class's pilots that can take tasks: all but those that are suspended, or held until somebody releases them.
+func able(pilots []*slurm.Job) []*slurm.Job {
+	return slices.DeleteFunc(slices.Clone(pilots), func(row *slurm.Job) bool {
+		return row.State == "SUSPENDED" || waits(row.State) && (row.State != "PENDING" || row.Held())
+	})
+}
+
 // unusedClass is how long a class is kept that is not used: longer than slurm.learn needs its records.
 const unusedClass = 2 * learnFrom
 
@@ -423,7 +430,10 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		}
 		wanted = min(r.options.config.Pack.Jobs, 1+int((work-1)/p.Time))
 	}
-	alive := r.packs.pilots(class, rows)
+	all := r.packs.pilots(class, rows)
+	alive := able(all)
+	// What holds all pilots holds those that come in their place, too.
+	wanted = min(wanted, max(0, 2*r.options.config.Pack.Jobs-(len(all)-len(alive))))
 	tries := r.packs.Dir.ReadTries(class)
 	// Rows may lack what was submitted a moment ago.
 	if r.packs.Dir.Submitted(class, 2*young) {

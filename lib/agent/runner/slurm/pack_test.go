@@ -228,6 +228,9 @@ func TestWhyWaits(t *testing.T) {
 	check("it waits for room in a pilot job", pilot)
 	pilot.State, pilot.Reason = "PENDING", "Resources"
 	check("its pilot job 7 waits: "+pendingReason(&pilot), pilot)
+	suspended := slurm.Job{ID: 6, State: "SUSPENDED", Comment: pilot.Comment}
+	check("its pilot job 7 waits: "+pendingReason(&pilot), suspended, pilot)
+	check("its pilot job 6 waits: suspended by Slurm", suspended)
 	if err := p.Dir.Note("c1", pack.Tries{Count: 2}); err != nil {
 		t.Fatal(err)
 	}

@@ -115,13 +115,16 @@ func (r *Runner) packedJobs(ctx context.Context, all []evidence, rows []slurm.Jo
 
 // whyWaits returns why the tickets of a class are pending.
 func (p *packs) whyWaits(class string, rows []slurm.Job) string {
-	alive := p.pilots(class, rows)
+	all := p.pilots(class, rows)
+	alive := able(all)
 	tries := p.Dir.ReadTries(class)
 	switch {
 	case len(alive) > 0 && waits(alive[0].State):
 		return pilotWaits(alive[0])
 	case len(alive) > 0:
 		return "it waits for room in a pilot job"
+	case len(all) > 0:
+		return pilotWaits(all[0])
 	case tries.Problem != "":
 		return "no pilot job could be submitted: " + tries.Problem
 	case tries.Count > 1:

@@ -44,7 +44,9 @@ func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 		return rows, err
 	}
 	r.stops.cancel = client.Cancel
-	r.arrays.off = !c.Arrays
+	if c.Arrays {
+		r.arrays.most = maxElements
+	}
 	r.options = &options{client: client, config: c, find: find, now: r.now, uid: r.uid}
 	return r
 }

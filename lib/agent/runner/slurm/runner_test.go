@@ -35,6 +35,7 @@ type cluster struct {
 	lost  bool   // sbatch is killed right after it submitted an array
 	words string // of a refusal of all but arrays
 	texts []string
+	size  string // MaxArraySize; "": the controller does not answer
 	kept  string // a job that cannot be cancelled
 }
 
@@ -101,6 +102,10 @@ func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error
 		}
 		return command.Result{}, nil
 	case "scontrol":
+		if slices.Equal(cmd.Args, []string{"show", "config"}) && c.size != "" {
+			_, err := fmt.Fprintf(cmd.Stdout, "ClusterName = c\nMaxArraySize = %s\nSLURM_VERSION = 22.05.8\n", c.size)
+			return command.Result{}, err
+		}
 		return command.Result{}, nil
 	}
 	return command.Result{}, fmt.Errorf("unexpected %s %q", cmd.Name, cmd.Args)
