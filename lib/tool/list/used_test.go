@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
@@ -46,7 +46,7 @@ row 7 00:05; row 7.batch 00:05; row 8 many; row 8.batch many; row 9 00:07; row 9
 	began := time.Date(2026, 11, 28, 9, 0, 0, 0, time.UTC)
 	var rows []record
 	for _, job := range []string{"7", "8", "9"} {
-		rows = append(rows, record{Entry: spool.Entry{Job: job, Created: began, Started: began}})
+		rows = append(rows, record{Entry: queue.Entry{Job: job, Created: began, Started: began}})
 	}
 	if !l.used(rows) {
 		t.Errorf("accounting does not answer: %s", errs.String())
