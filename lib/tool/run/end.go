@@ -29,7 +29,12 @@ func (r *running) end(tasks []queue.Summary) error {
 		next = append(next, "a log: ponos-log "+shell.Quote(task.Clean(bad[0].Slug)))
 	}
 	if r.single == "" {
-		next = append(next, fmt.Sprintf("files: ponos-list --group %s --files", r.group), "a table: --table FILE")
+		list := "ponos-list --group " + r.group
+		files := list + " --files"
+		if e, err := r.spool.Read(tasks[0]); err == nil && e.Source.InPlace {
+			files = "in " + shell.Quote(task.Clean(e.Source.Directory))
+		}
+		next = append(next, "files: "+files, "a table: "+list+" --table FILE")
 	}
 	if len(next) > 0 {
 		fmt.Fprintf(r.stderr, "%s: %s\n", name, strings.Join(next, "; "))
