@@ -44,6 +44,9 @@ func (l *listing) whole(found []spool.Summary, do func(record) error) error {
 		if err != nil {
 			continue
 		}
+		if !e.State.Final() {
+			e.Reason = s.Reason // what it waits for
+		}
 		e.Env = nil // holds secrets
 		e.Source.Repository = task.CleanAddress(e.Source.Repository)
 		r := record{Entry: e, Retried: s.Retried}
