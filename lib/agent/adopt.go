@@ -191,15 +191,17 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	}
 	var running []Running
 	for _, k := range append(after.tracked, after.adopted...) {
-		if k.Reassigned {
-			continue
-		}
 		job := seen[k.ID]
-		state := job.State
+		state, reason := job.State, job.Reason
 		if job.Unknown || state == "" {
 			state = "unknown"
 		}
-		running = append(running, Running{*k, state, job.Reason})
+		if k.Reassigned {
+			if reason = "another agent has the task"; state.Final() {
+				continue
+			}
+		}
+		running = append(running, Running{*k, state, reason})
 	}
 	return running, errors.Join(after.failures...)
 }
