@@ -85,6 +85,15 @@ func TestPageIsNoSuccess(t *testing.T) {
 	if got := b.history("one"); got != "unscheduled,pending" {
 		t.Errorf("history %s", got)
 	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for kind, want := range map[string]string{"html": "HTML", "empty": "JSON"} {
+		b.server.Break(server.Fault{Operation: "GetObject", Kind: kind})
+		b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: b.web.URL + "/s3/x"}, f), "answer is "+want+": it is not from an object store")
+	}
 }
 
 func TestUnreachable(t *testing.T) {

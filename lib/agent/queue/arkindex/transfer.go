@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -50,13 +51,21 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 		}
 		defer resp.Body.Close()
 		// A proxy in front of the store may report success, and have stored nothing.
-		for kind, name := range map[string]string{"text/html": "HTML", "application/json": "JSON"} {
-			if strings.HasPrefix(resp.Header.Get("Content-Type"), kind) {
-				return fault.Errorf(fault.Unavailable, "%s: answer is %s: it is not from an object store", shown(req), name)
-			}
-		}
-		return nil
+		return foreign(shown(req), resp, "")
 	})
+}
+
+// foreign returns an error if an answer of success is one that no object store gives, but what is in front of it. The name is
+// that of an object, which may be of such a type.
+func foreign(request string, resp *http.Response, name string) error {
+	of := strings.ToLower(path.Ext(name))
+	for kind, is := range map[string]string{"text/html": "HTML", "application/json": "JSON"} {
+		own := strings.HasPrefix(of, ".htm") || strings.Contains(of, "json")
+		if strings.HasPrefix(resp.Header.Get("Content-Type"), kind) && !own {
+			return fault.Errorf(fault.Unavailable, "%s: answer is %s: it is not from an object store", request, is)
+		}
+	}
+	return nil
 }
 
 // get downloads to a file. want is the required size, or -1. With a credential, the URL is one of the
@@ -86,6 +95,11 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 			return watch.explain(ctx, err)
 		}
 		defer resp.Body.Close()
+		if want < 0 { // any answer would pass for the file
+			if err := foreign(shown(req), resp, from.Path); err != nil {
+				return err
+			}
+		}
 		body := io.Reader(resp.Body)
 		if want >= 0 {
 			body = io.LimitReader(body, want+1)
