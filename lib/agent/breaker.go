@@ -37,7 +37,7 @@ type breaker struct {
 	Max  int    `json:"max,omitempty"`
 	// Outside says that this is no kind of task, but what their code needs: see environment.Holds.
 	Outside bool `json:"outside,omitempty"`
-	Own     int  `json:"own,omitempty"`   // failures in a row that are the code's own
+	Own     int  `json:"own,omitempty"`   // what failures in a row that are the code's own count
 	Asked   bool `json:"asked,omitempty"` // one task tries it, and has not told
 }
 
@@ -190,7 +190,7 @@ func (a *Agent) Pass(name string) (*environment.Held, error) {
 }
 
 // Tell implements environment.Holds. Of those that tried at the same time, one counts.
-func (a *Agent) Tell(name, why string, own bool) (environment.Held, error) {
+func (a *Agent) Tell(name, why string, own int) (environment.Held, error) {
 	if _, held := a.Store.readBreakers()[name]; !held && why == "" {
 		return environment.Held{}, nil
 	}
@@ -208,8 +208,8 @@ func (a *Agent) Tell(name, why string, own bool) (environment.Held, error) {
 			b = breaker{Count: spent, Since: now, Probes: 1, Asked: true, Outside: true}
 		}
 		switch {
-		case b.Asked && own:
-			b.Own++
+		case b.Asked && own > 0:
+			b.Own += own
 		case b.Asked:
 			b.Own = 0
 		}

@@ -36,7 +36,7 @@ func taskErrorf(format string, args ...any) error { return &taskError{fmt.Errorf
 //
 //	none ──unknown──► preparing ──done──► none, and its job is submitted
 //	                   │   ▲ │
-//	                   └───┘ └─ refused, ownTries failures, or GiveUp after Since ──► error
+//	                   └───┘ └─ refused, environment.Enough failures, or GiveUp after Since ──► error
 //
 // Whoever tries holds the lock of the task, and git, pip and what builds an environment the locks of
 // the repository and of the environment: a try that was killed is begun anew, never beside itself.
@@ -45,9 +45,6 @@ type Preparing struct {
 	Tries int       `json:"tries,omitempty"` // that asked
 	On    string    `json:"on,omitempty"`    // what is held: see environment.Holds
 }
-
-// ownTries is how often in a row code may fail although whatever it asked has answered: over about five minutes.
-const ownTries = 6
 
 // unprepared has a task wait until its code may be prepared, or ends it when that took too long.
 func (a *Agent) unprepared(
@@ -67,7 +64,7 @@ func (a *Agent) unprepared(
 		next = now.Add(pause(p.Tries))
 	}
 	record.Preparing, record.Retry, record.Problem = &p, next, why.Error()
-	if took := now.Sub(p.Since); took >= a.GiveUp || why.Failures >= ownTries {
+	if took := now.Sub(p.Since); took >= a.GiveUp || why.Failures >= environment.Enough {
 		if p.Tries > 1 {
 			return a.unpreparable(ctx, d, record, log,
 				fmt.Errorf("%w; it was tried %d times in %s", why, p.Tries, unit.FormatDuration(took.Round(time.Second))))
@@ -113,7 +110,7 @@ func (a *Agent) unpreparable(ctx context.Context, d Dir, r Record, log *taskLog,
 
 // preparing says why a task is not prepared yet.
 func (r Record) preparing() string {
-	return fmt.Sprintf("preparing: %s; next try at %s", r.Problem, r.Retry.Local().Format(time.TimeOnly))
+	return until("preparing: "+r.Problem, r.Retry)
 }
 
 // released reports whether what a task waits for is no longer held.

@@ -53,7 +53,7 @@ func (w wait) why(now time.Time) string {
 	r := w.record
 	next := func(why string) string {
 		if r.Retry.After(now) {
-			return why + "; next try at " + r.Retry.Local().Format(time.TimeOnly)
+			return until(why, r.Retry)
 		}
 		return why
 	}
@@ -69,12 +69,24 @@ func (w wait) why(now time.Time) string {
 	case w.held.Full:
 		return w.held.limit()
 	case w.held.held():
-		return fmt.Sprintf("held: %s; next try at %s", w.held.Reason, w.held.Next.Local().Format(time.TimeOnly))
+		return until("held: "+w.held.Reason, w.held.Next)
 	case r.Problem != "":
 		return next(r.Problem)
 	}
 	return "waits for ponos-start"
 }
+
+// until is a reason with the time of the next try, which is not cut off where the reason is long.
+func until(why string, at time.Time) string {
+	next := "; next try at " + at.Local().Format(time.TimeOnly)
+	if most := maxReason - len(next) - len("..."); len(why) > most {
+		why = task.Clean(why[:most]) + "..."
+	}
+	return why + next
+}
+
+// maxReason is what task.Clean leaves of a reason.
+const maxReason = 200
 
 // full says that the disk of the state directory has no room for anything; "": it has.
 func (s *Store) full() string {

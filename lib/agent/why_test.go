@@ -37,6 +37,10 @@ func TestWhyATaskWaits(t *testing.T) {
 			wait{record: Record{Preparing: &Preparing{}, Problem: "git.example.org does not answer", Retry: soon}},
 			"preparing: git.example.org does not answer; next try at 18:00:20",
 		},
+		"has code of a long reason": {
+			wait{record: Record{Preparing: &Preparing{}, Problem: strings.Repeat("x", 300), Retry: soon}},
+			"preparing: " + strings.Repeat("x", 200-len("preparing: ...; next try at 18:00:20")) + "...; next try at 18:00:20",
+		},
 		"has failed before": {
 			wait{record: Record{Attempt: 2, Attempts: []task.Attempt{{}}, Problem: "exit code 1", Retry: now.Add(5 * time.Second)}},
 			"attempt 2 begins at 18:00:05: exit code 1",

@@ -139,16 +139,16 @@ func Outside() []string { return slices.Clone(started) }
 
 var started = os.Environ()
 
-// Python is a program for [Main]: the python3 behind it in PATH, but that "-m venv DIR"
-// copies an environment that this Python has made once.
+// Python is a program for [Main]: the python3 behind it in PATH, but that "-I -m venv
+// DIR" copies an environment that this Python has made once.
 func Python() {
 	real, err := behind("python3")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "python3:", err)
 		os.Exit(127)
 	}
-	if args := os.Args[1:]; len(args) == 3 && args[0] == "-m" && args[1] == "venv" {
-		if copyBare(real, args[2]) == nil {
+	if args := os.Args[1:]; len(args) == 4 && slices.Equal(args[:3], []string{"-I", "-m", "venv"}) {
+		if copyBare(real, args[3]) == nil {
 			os.Exit(0)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ponos-tools/ponos/lib/agent/code/archive"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/progress"
@@ -116,21 +118,44 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 		cmd.Args = append(cmd.Args, "-r", "requirements.txt")
 	}
 	cmd.Env = venvEnviron(command.Environ(), venv)
-	cmd.Env = append(cmd.Env, "PIP_FLAGS="+spec.PIPFlags)
+	// What an index answers is in the log of pip alone, and not in its output.
+	pipLog := filepath.Join(filepath.Dir(venv), "pip.log")
+	defer os.Remove(pipLog)
+	cmd.Env = append(cmd.Env, "PIP_FLAGS="+spec.PIPFlags, "PIP_LOG="+pipLog)
 	said := new(tail)
 	both := io.MultiWriter(log, said)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Timeout, cmd.DieWithParent = source, both, both, s.Timeout, true
 	ctx, end := progress.Start(ctx, "installing %s", spec.name())
 	defer end()
-	host := indexHost(spec.PIPFlags)
+	host := indexHost(spec.PIPFlags, func() string {
+		list := command.Cmd{
+			Name: filepath.Join(venv, "bin", "python"), Args: append(isolated("pip"), "config", "list"),
+			Env: cmd.Env, Dir: source, Timeout: s.Timeout, DieWithParent: true,
+		}
+		result, _ := s.Run.Run(ctx, list) // without pip, nothing is known
+		return string(result.Stdout)
+	})
 	return s.ask(host, func() error {
 		err := s.run(ctx, cmd)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		return installFailed(host, said.String(), err)
+		return installFailed(host, said.String(), logged(pipLog), err)
 	})
 }
+
+// logged returns what pip has logged; "" if it was not run.
+func logged(path string) string {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, maxLogged))
+	return string(text)
+}
+
+const maxLogged = 32 << 20
 
 // name returns the name of a source for people.
 func (s Spec) name() string {

@@ -145,8 +145,8 @@ func (s *Store) download(ctx context.Context, spec Spec, log io.Writer, mirror s
 	switch {
 	case err != nil:
 		return "", gitError(name, "", err)
-	case len(refs) == 0: // so answers a server that has lost its repositories, or cannot read them
-		return "", &UnknownError{own: true, err: fmt.Errorf("%s: it has no branches", name)}
+	case len(refs) == 0: // so answers a server that has lost its repositories or cannot read them, and a page of somebody else
+		return "", unlessAsked(host, fmt.Errorf("%s: it has no branches", name))
 	}
 	return "", buildError("%s has no commit %q", name, task.Clean(spec.Source.Revision))
 }
@@ -212,16 +212,28 @@ func isHash(revision string) bool {
 	return (len(revision) == 40 || len(revision) == 64) && strings.Trim(revision, "0123456789abcdef") == ""
 }
 
+// unableToAccess names a repository once more in front of what is wrong with it.
+var unableToAccess = regexp.MustCompile(`(?m)^fatal: unable to access '[^']*': `)
+
 // gitError judges a failure of git, which may have asked a host.
 func gitError(what, host string, err error) error {
 	var exit *command.ExitError
 	if !errors.As(err, &exit) {
 		return toolFailed(what, host, "", err)
 	}
-	text := strings.TrimSpace(exit.Stderr)
+	text := unableToAccess.ReplaceAllString(strings.TrimSpace(exit.Stderr), "")
 	first, _, _ := strings.Cut(text, "\n")
 	if away.MatchString(text) {
 		return &UnknownError{host: host, err: fmt.Errorf("%s: git: %s", what, telling(text))}
 	}
-	return &UnknownError{own: host == "", err: fmt.Errorf("%s: git: %s", what, task.Clean(first))}
+	return unlessAsked(host, fmt.Errorf("%s: git: %s", what, task.Clean(first)))
+}
+
+// unlessAsked is a failure that is the code's own, unless a host was asked: what git says does not tell then.
+func unlessAsked(host string, err error) *UnknownError {
+	e := &UnknownError{err: err}
+	if host == "" {
+		e.own = ofCode
+	}
+	return e
 }

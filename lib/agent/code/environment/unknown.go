@@ -25,15 +25,23 @@ type UnknownError struct {
 	// On is what is held meanwhile: a host that is away or refuses the credentials of this user, for all
 	// code of it, or this code alone. "": nothing is held.
 	On string
-	// Failures is how often in a row this code has failed although whatever was asked has answered.
+	// Failures is what the failures in a row of this code count, in which whatever was asked has answered: see Enough.
 	Failures int
 	// Next is when it is tried again, if it was held and nothing was tried; else zero.
 	Next time.Time
 
 	host string // that is away; "": nothing says so
-	own  bool   // whatever was asked has answered: the code itself is likely to be wrong
+	own  int    // what a failure counts, of those after which code is given up: one of the constants below
 	err  error
 }
+
+// Enough is what failures in a row may count before code is given up: six that are the code's own, over about five minutes, or
+// two of which pip has named the cause, as it does also after an answer that was cut off.
+const (
+	Enough = 6
+	ofCode = 1
+	named  = Enough / 2
+)
 
 func (e *UnknownError) Error() string { return fault.Text(e.err) }
 func (e *UnknownError) Unwrap() error { return e.err }
@@ -42,14 +50,14 @@ func (e *UnknownError) Unwrap() error { return e.err }
 type Holds interface {
 	// Pass returns the hold on a name, or nil: the caller tries it, and tells what came of that, for all others.
 	Pass(name string) (*Held, error)
-	// Tell records why a name is held and whether that is its own fault, or with "" that it is not held.
-	Tell(name, why string, own bool) (Held, error)
+	// Tell records why a name is held and what that counts as its own failure, or with "" that it is not held.
+	Tell(name, why string, own int) (Held, error)
 }
 
 // Held is why something is not tried at this time.
 type Held struct {
 	Why      string
-	Failures int       // in a row, of its own
+	Failures int       // what those of its own count
 	Next     time.Time // when one is to try it
 }
 
@@ -77,15 +85,15 @@ func (s *Store) held(name string, mine func(*UnknownError) bool, do func() error
 	var refused *BuildError
 	switch {
 	case err == nil, errors.As(err, &refused):
-		_, tellErr := s.Holds.Tell(name, "", false)
+		_, tellErr := s.Holds.Tell(name, "", 0)
 		return errors.Join(err, tellErr)
 	case !errors.As(err, &unknown) || unknown.On != "":
 		return err
 	case mine(unknown):
 		h, tellErr := s.Holds.Tell(name, unknown.Error(), unknown.own)
 		return errors.Join(&UnknownError{On: name, Failures: h.Failures, own: unknown.own, err: err}, tellErr)
-	case unknown.own:
-		_, tellErr := s.Holds.Tell(name, "", false)
+	case unknown.own > 0:
+		_, tellErr := s.Holds.Tell(name, "", 0)
 		return errors.Join(err, tellErr)
 	}
 	return err
@@ -113,7 +121,7 @@ func (s *Store) Fetch(ctx context.Context, host string, refused func(error) bool
 		case !fault.Is(err, fault.Unavailable):
 			return err
 		case errors.As(err, &answer) && answer.Answered():
-			return &UnknownError{own: true, err: err}
+			return &UnknownError{own: ofCode, err: err}
 		}
 		return &UnknownError{host: host, err: err}
 	})
@@ -141,7 +149,7 @@ func toolFailed(what, host, output string, err error) error {
 	case errors.As(err, &exit) && away.MatchString(output):
 		return &UnknownError{host: host, err: fmt.Errorf("%s: %s", what, cmp.Or(telling(output), err.Error()))}
 	case errors.As(err, &exit):
-		return &UnknownError{own: true, err: fmt.Errorf("%s: %w", what, err)}
+		return &UnknownError{own: ofCode, err: fmt.Errorf("%s: %w", what, err)}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
@@ -156,18 +164,54 @@ func telling(output string) string {
 	return ""
 }
 
-// refusedByPip finds what pip says for good: the syntax of a requirement, or one that the index has
-// only other versions of. An index without any version may be a broken one.
-var refusedByPip = regexp.MustCompile(
-	`(?m)^ERROR: (Invalid requirement\b.*|Could not find a version that satisfies the requirement .*\(from versions: .*)$`)
+// wrongRequirement finds what pip says of a requirement that is wrong for good.
+var wrongRequirement = regexp.MustCompile(`(?m)^ERROR: (Invalid requirement\b.*)$`)
 
-// installFailed judges the failure of pip or of an install script.
-func installFailed(host, output string, err error) error {
+// noVersion finds that an index has only other versions of a requirement, if it has answered as a whole. An index
+// without any version may be a broken one.
+var noVersion = regexp.MustCompile(`(?m)^ERROR: (Could not find a version that satisfies the requirement .*\(from versions: [^n].*)$`)
+
+// notFetched finds in the log of pip what its output does not say: that an index has not answered, and why.
+var notFetched = regexp.MustCompile(`(?m)Could not fetch URL (\S+): (.*) - skipping$`)
+
+// brokenIndex finds in such a reason that the host is broken, or refuses the credentials of this user.
+var brokenIndex = regexp.MustCompile(`^(401|407|408|429|5\d\d) |too many (429|5\d\d) error responses`)
+
+// causedBy finds the cause in what pip has of its library.
+var causedBy = regexp.MustCompile(`\(Caused by \w+\(['"](?:<[^>]*>: )?(.*)['"]\)\)$`)
+
+func caused(why string) string {
+	if m := causedBy.FindStringSubmatch(why); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// installFailed judges the failure of pip or of an install script, by its output and by the log of pip.
+func installFailed(host, output, log string, err error) error {
 	const what = "installing the task's code"
-	why := refusedByPip.FindStringSubmatch(output)
-	answered := errors.As(err, new(*command.ExitError)) && !away.MatchString(output)
-	if answered && why != nil && !strings.Contains(why[1], "(from versions: none)") {
+	if !errors.As(err, new(*command.ExitError)) {
+		return toolFailed(what, host, output, err)
+	}
+	if why := wrongRequirement.FindStringSubmatch(output); why != nil && !away.MatchString(output) {
 		return buildError("%s: %s", what, task.Clean(why[1]))
+	}
+	for _, m := range notFetched.FindAllStringSubmatch(log, -1) {
+		address, why := task.CleanAddress(m[1]), m[2]
+		unknown := &UnknownError{err: fmt.Errorf("%s: %s: %s", what, address, task.Clean(cmp.Or(caused(why), why)))}
+		switch {
+		case strings.HasPrefix(why, "404 "):
+			continue // it has no such package
+		case brokenIndex.MatchString(why) || away.MatchString(why):
+			unknown.host = host
+			if u, err := url.Parse(m[1]); err == nil {
+				unknown.host = u.Host
+			}
+		}
+		return unknown // 403 is of this package alone
+	}
+	if why := noVersion.FindStringSubmatch(output); why != nil && !away.MatchString(output) {
+		return &UnknownError{own: named, err: fmt.Errorf("%s: %s", what, task.Clean(why[1]))}
 	}
 	return toolFailed(what, host, output, err)
 }
@@ -188,9 +232,9 @@ func gitHost(repository string) string {
 	return address[strings.LastIndexByte(address, '@')+1:]
 }
 
-// indexHost is the host of the package index that pip uses, as far as flags and environment say; ""
-// if it uses none.
-func indexHost(flags string) string {
+// indexHost is the host of the package index that pip uses, by its flags, the environment, or else what pip says of its
+// configuration; "" if it uses none.
+func indexHost(flags string, configured func() string) string {
 	index := os.Getenv("PIP_INDEX_URL")
 	words := strings.Fields(flags)
 	for i, word := range words {
@@ -206,11 +250,22 @@ func indexHost(flags string) string {
 		}
 		index = cmp.Or(value, index)
 	}
+	if index == "" {
+		text := configured()
+		if m := configuredIndex.FindStringSubmatch(text); m != nil {
+			index = m[1]
+		} else if strings.Contains(text, ".no-index='") {
+			return ""
+		}
+	}
 	if u, err := url.Parse(index); err == nil && u.Host != "" {
 		return u.Host
 	}
 	return "pypi.org"
 }
+
+// configuredIndex finds the index in what "pip config list" prints.
+var configuredIndex = regexp.MustCompile(`(?m)^(?:global|install)\.index-url='([^']*)'$`)
 
 // tail keeps the end of an output, for what it says of a failure.
 type tail struct {

@@ -14,20 +14,33 @@ import (
 // and of all else, which another try may change.
 func TestAnswersOfPrograms(t *testing.T) {
 	fails := func(text string) error { return &command.ExitError{Name: "x", Code: 1, Stderr: text} }
-	pip := func(text string) error { return installFailed("index.org", text, fails("")) }
+	pip := func(text string) error { return installFailed("index.org", text, "", fails("")) }
+	none := "ERROR: Could not find a version that satisfies the requirement a (from versions: none)\nERROR: No matching distribution found for a\n"
+	index := func(why string) error {
+		log := "2026-11-29T09:39:16,864 Fetching project page and analyzing links: https://u:****@far.org/simple/a/\n" +
+			"2026-11-29T09:39:16,867 Could not fetch URL https://u:****@far.org/simple/a/: " + why + " - skipping\n"
+		return installFailed("index.org", none, log, fails(""))
+	}
 	git := func(text string) error { return gitError("repository r", "git.org", fails(text)) }
 	for name, tt := range map[string]struct {
 		err  error
-		want string // "refused", a host, "own" or "unknown"
+		want string // "refused", a host, "named", "own" or "unknown"
 	}{
-		"version":          {pip("ERROR: Could not find a version that satisfies the requirement a==9 (from versions: 1.0, 2.0)\nERROR: No matching distribution found for a==9\n"), "refused"},
+		"version":          {pip("ERROR: Could not find a version that satisfies the requirement a==9 (from versions: 1.0, 2.0)\nERROR: No matching distribution found for a==9\n"), "named"},
 		"syntax":           {pip("ERROR: Invalid requirement: 'a b' (from line 1 of requirements.txt)\n"), "refused"},
-		"no version":       {pip("ERROR: Could not find a version that satisfies the requirement a (from versions: none)\nERROR: No matching distribution found for a\n"), "own"},
+		"no version":       {pip(none), "own"},
+		"index, 404":       {index("404 Client Error: Not Found for url: https://far.org/simple/a/"), "own"},
+		"index, 403":       {index("403 Client Error: Forbidden for url: https://far.org/simple/a/"), "unknown"},
+		"index, 401":       {index("401 Client Error: Unauthorized for url: https://far.org/simple/a/"), "far.org"},
+		"index, 429":       {index("429 Client Error: Too Many Requests for url: https://far.org/simple/a/"), "far.org"},
+		"index, 502":       {index("502 Server Error: Bad Gateway for url: https://far.org/simple/a/"), "far.org"},
+		"index, 500":       {index("HTTPSConnectionPool(host='far.org', port=443): Max retries exceeded with url: /simple/a/ (Caused by ResponseError('too many 500 error responses'))"), "far.org"},
+		"index, name":      {index("connection error: HTTPSConnectionPool(host='far.org', port=443): Max retries exceeded with url: /simple/a/ (Caused by NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7fbb>: Failed to establish a new connection: [Errno -2] Name or service not known'))"), "far.org"},
 		"index is away":    {pip("WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'\nERROR: Could not find a version that satisfies the requirement a (from versions: none)\n"), "index.org"},
 		"half an index":    {pip("WARNING: Retrying (Retry(total=4)) after connection broken\nERROR: Could not find a version that satisfies the requirement a==9 (from versions: 1.0)\n"), "index.org"},
-		"index, 503":       {pip("ERROR: HTTP error 503 while getting https://index.org/a.whl\n"), "index.org"},
+		"file, 503":        {pip("ERROR: HTTP error 503 while getting https://index.org/a.whl\n"), "index.org"},
 		"compiler":         {pip("gcc: command not found\n"), "own"},
-		"slow":             {installFailed("index.org", "", &command.TimeoutError{}), "index.org"},
+		"slow":             {installFailed("index.org", "", "", &command.TimeoutError{}), "index.org"},
 		"refused":          {git("fatal: unable to connect to git.org:\ngit.org[0: 127.0.0.1]: errno=Connection refused\n"), "git.org"},
 		"name":             {git("fatal: unable to access 'https://git.org/r/': Could not resolve host: git.org\n"), "git.org"},
 		"502":              {git("error: RPC failed\nfatal: unable to access 'https://git.org/r/': The requested URL returned error: 502\n"), "git.org"},
@@ -41,7 +54,9 @@ func TestAnswersOfPrograms(t *testing.T) {
 		var unknown *UnknownError
 		got := "refused"
 		switch {
-		case errors.As(tt.err, &unknown) && unknown.own:
+		case errors.As(tt.err, &unknown) && unknown.own == named:
+			got = "named"
+		case errors.As(tt.err, &unknown) && unknown.own > 0:
 			got = "own"
 		case errors.As(tt.err, &unknown) && unknown.host != "":
 			got = unknown.host
@@ -52,6 +67,20 @@ func TestAnswersOfPrograms(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s: %s, %v; want %s", name, got, tt.err, tt.want)
+		}
+	}
+}
+
+// The reason of an index that is away is what it did, or did not, and not how pip came to know.
+func TestReasonOfIndex(t *testing.T) {
+	for why, want := range map[string]string{
+		"502 Server Error: Bad Gateway for url: https://far.org/simple/a/":                                                                                   "502 Server Error: Bad Gateway for url: https://far.org/simple/a/",
+		"HTTPSConnectionPool(host='far.org', port=443): Max retries exceeded with url: /simple/a/ (Caused by ResponseError('too many 500 error responses'))": "too many 500 error responses",
+		"connection error: HTTPSConnectionPool(host='far.org', port=443): Max retries exceeded with url: /a/ (Caused by NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7fbb>: Failed to establish a new connection: [Errno -2] Name or service not known'))": "Failed to establish a new connection: [Errno -2] Name or service not known",
+	} {
+		err := installFailed("", "", "2026-11-29T09:39:16,867 Could not fetch URL https://u:****@far.org/simple/a/: "+why+" - skipping\n", &command.ExitError{Name: "x", Code: 1})
+		if got := err.Error(); got != "installing the task's code: https://far.org/simple/a/: "+want {
+			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
 }
@@ -69,8 +98,17 @@ func TestHostsOfCode(t *testing.T) {
 	for flags, want := range map[string]string{
 		"": "env.org", "-i https://a.org/simple -q": "a.org", "--index-url=http://b.org:81/": "b.org:81", "--no-index -i https://a.org": "", "-q -i": "env.org",
 	} {
-		if got := indexHost(flags); got != want {
+		if got := indexHost(flags, nil); got != want {
 			t.Errorf("%s: %q; want %q", flags, got, want)
+		}
+	}
+	t.Setenv("PIP_INDEX_URL", "")
+	for list, want := range map[string]string{
+		"": "pypi.org", "global.index-url='https://u:p@near.org/simple'\nglobal.timeout='9'\n": "near.org",
+		"global.no-index='true'\n": "",
+	} {
+		if got := indexHost("-q", func() string { return list }); got != want {
+			t.Errorf("%s: %q; want %q", list, got, want)
 		}
 	}
 }
@@ -92,7 +130,7 @@ func TestWhatMayBePreparedLater(t *testing.T) {
 		s, _ := store(t)
 		_, err := s.Prepare(t.Context(), tt.spec, &bytes.Buffer{})
 		var unknown *UnknownError
-		if !errors.As(err, &unknown) || !unknown.own || !strings.Contains(err.Error(), tt.want) {
+		if !errors.As(err, &unknown) || unknown.own != ofCode || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v; want %q", name, err, tt.want)
 		}
 	}
