@@ -72,6 +72,8 @@ func (w *world) newAgents() {
 		}
 		text := fmt.Sprintf(`%sdata_dir: %s
 pid_file: %s
+environments: {timeout: 30s}
+prepare: {give_up: 240h}
 logging: {path: %s, task_format: "[agent %%(levelname)s %%(asctime)s] %%(message)s"}
 %s
 `, queue, a.mount.sub, w.file("log", a.name+".pid"), w.file("log", a.name+".log"), where)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/outage"
 )
 
 var (
@@ -40,7 +41,7 @@ const tasksPerTenMinutes = 300
 // is in the state that its command led to, has its log, and left nothing behind.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	harness.Programs(t, "strace")
+	harness.Programs(t, "strace", "git", "python3")
 	began := time.Now()
 	w := newWorld(t, *seed)
 	random := rand.New(rand.NewPCG(*seed, 17))
@@ -63,7 +64,14 @@ func TestChaos(t *testing.T) {
 	load.Go(func() {
 		pause := time.Duration(float64(*lasting) * 0.8 / float64(number))
 		for n := beginning; n < number; {
-			for _, i := range newItems(tasksRandom, n, number-n) {
+			items := newItems(tasksRandom, n, number-n)
+			if tasksRandom.IntN(2) == 0 && (!items[0].ark || !items[0].gpu) {
+				c := w.push(tasksRandom)
+				for _, i := range items {
+					i.commit = c
+				}
+			}
+			for _, i := range items {
 				w.tasks.submit(tasksRandom, i)
 				n++
 			}
@@ -129,6 +137,9 @@ func (w *world) inject(random *rand.Rand, end time.Time) {
 // mend ends all faults, and lets the agents work in peace.
 func (w *world) mend() {
 	w.arkindex.Mend()
+	for _, s := range []*outage.Server{w.code.git, w.code.index, w.code.store} {
+		w.must(s.Break(""))
+	}
 	w.doubles.Store(0)
 	names, _ := filepath.Glob(w.file("faults", "*"))
 	for _, name := range names {
@@ -240,8 +251,11 @@ func (w *world) report(left []*item) {
 	if arrays == 0 {
 		t.Errorf("no job array was submitted")
 	}
-	packed, local := 0, 0
+	packed, local, prepared := 0, 0, 0
 	for _, i := range w.tasks.all() {
+		if i.commit != nil && len(w.effect(i).runs) > 0 {
+			prepared++
+		}
 		switch job := w.effect(i).last().job; {
 		case strings.Contains(job, "."):
 			packed++
@@ -252,6 +266,9 @@ func (w *world) report(left []*item) {
 	if local == 0 {
 		t.Errorf("no task ran on this machine")
 	}
+	if prepared == 0 {
+		t.Errorf("no task with code ran")
+	}
 	if packed == 0 {
 		t.Errorf("no task ran in a pilot job")
 	}
@@ -260,7 +277,7 @@ func (w *world) report(left []*item) {
 	for _, a := range w.agents {
 		starts += a.starts
 	}
-	counts := fmt.Sprintf("seed %d, %v: %d tasks %v, %d broken; %d arrays of %d tasks; %d tasks in pilot jobs; %d on this machine; %d starts of agents", *seed, *lasting, len(w.tasks.all()), states, len(broken), arrays, elements, packed, local, starts)
+	counts := fmt.Sprintf("seed %d, %v: %d tasks %v, %d broken; %d arrays of %d tasks; %d tasks in pilot jobs; %d on this machine; %d with code; %d starts of agents", *seed, *lasting, len(w.tasks.all()), states, len(broken), arrays, elements, packed, local, prepared, starts)
 	_ = os.WriteFile(w.dir+".result", []byte(counts+"\n"+text), 0o644)
 	t.Logf("%s\n%s", counts, text)
 	if *keep && !t.Failed() {
@@ -275,7 +292,7 @@ func (w *world) report(left []*item) {
 func (w *world) story(i *item, events []event) string {
 	s := w.state(i)
 	var b strings.Builder
-	fmt.Fprintf(&b, "submitted %s, number %d, %d lines, code %d, ark %v", i.at.Format("15:04:05.000"), i.number, i.lines, i.code, i.ark)
+	fmt.Fprintf(&b, "submitted %s, number %d, %d lines, code %d, ark %v, wants %q", i.at.Format("15:04:05.000"), i.number, i.lines, i.code, i.ark, i.wants())
 	if i.parent != nil {
 		fmt.Fprintf(&b, ", parent %s", i.parent.id)
 	}
@@ -342,6 +359,9 @@ func (w *world) checkLeft() {
 	}
 	names, _ := filepath.Glob(w.file("tmp", "*"))
 	for _, name := range names {
+		if strings.HasPrefix(filepath.Base(name), "pip-") {
+			continue // of a pip that was killed
+		}
 		w.t.Errorf("temporary file %s is left", name)
 	}
 	for _, a := range w.agents {

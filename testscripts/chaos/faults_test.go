@@ -375,6 +375,7 @@ func kinds() []kind {
 		w.arkindex.ExpireTokens(false)
 		return "", true
 	})
+	ofCode(add)
 	// The server counts these itself, where a request has come twice.
 	add("(net-doubled)", "net", func(w *world, r *rand.Rand) (string, bool) {
 		w.doubles.Store(int32(1 + r.IntN(3)))

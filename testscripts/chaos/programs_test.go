@@ -20,10 +20,10 @@ import (
 )
 
 // standIns are the programs that this test binary is, under their names in the
-// world's directory bin/: Slurm's commands with faults on demand, and the command
-// of the tasks.
+// world's directory bin/: Slurm's commands with faults on demand, the command
+// of the tasks, and python3.
 var standIns = map[string]func(dir string) int{
-	"sbatch": sbatch, "squeue": squeue, "sacct": sacct, "scancel": scancel, "work": work,
+	"sbatch": sbatch, "squeue": squeue, "sacct": sacct, "scancel": scancel, "work": work, "python3": python,
 }
 
 // realPath is where Slurm's own commands are.
@@ -212,7 +212,7 @@ func scancel(dir string) int {
 	return become("scancel")
 }
 
-// work is the command of a task: work NUMBER LINES MILLISECONDS CODE. It writes
+// work is the command of a task: work NUMBER LINES MILLISECONDS CODE WANTS. It writes
 // down what becomes of it, where no fault reaches:
 //
 //	S JOB RESTART RAW  it began; RAW is the id by which slurmstepd calls the job
@@ -220,11 +220,12 @@ func scancel(dir string) int {
 //	T                it was asked to end
 //	L                its output could not be written
 //	O                another one of this task was at work
+//	W WHAT           it does not have this of its code and data
 func work(dir string) int {
-	if len(os.Args) != 5 {
+	if len(os.Args) != 6 {
 		return 2
 	}
-	number := os.Args[1]
+	number, _ := strconv.Atoi(os.Args[1])
 	lines, _ := strconv.Atoi(os.Args[2])
 	pause, _ := strconv.Atoi(os.Args[3])
 	code, _ := strconv.Atoi(os.Args[4])
@@ -246,11 +247,17 @@ func work(dir string) int {
 	}
 	pilot, _, _ := strings.Cut(job, ".") // of a packed task, which has no job of its own
 	say("S %s %s %s", job, restart, cmp.Or(os.Getenv("SLURM_JOB_ID"), pilot))
+	if without := lacks(os.Args[5]); len(without) > 0 {
+		say("W %s", strings.Join(without, " "))
+	}
+	if err := os.WriteFile(filepath.Join(os.Getenv("PONOS_DATA"), "current/result"), []byte(result(number)), 0o600); err != nil {
+		say("W %v", err)
+	}
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
 	lost := false
 	for i := range lines {
-		if _, err := fmt.Printf("line %d/%d of %s run %s.%s\n", i+1, lines, number, job, restart); err != nil && !lost {
+		if _, err := fmt.Printf("line %d/%d of %d run %s.%s\n", i+1, lines, number, job, restart); err != nil && !lost {
 			lost = true
 			say("L")
 		}
@@ -264,3 +271,6 @@ func work(dir string) int {
 	say("E %d", code)
 	return code
 }
+
+// result is the artifact of a task.
+func result(number int) string { return fmt.Sprintf("the result of %d\n", number) }

@@ -31,6 +31,8 @@ type item struct {
 	alone  bool  // gets no parent
 	gpu    bool
 	ark    bool
+	commit *commit // nil: it has no code
+	model  bool    // it has a file of the object store
 	at     time.Time
 
 	stopAsked time.Time // when it was asked to be stopped, if it was
@@ -84,16 +86,16 @@ func (w *world) startInPeace(random *rand.Rand) {
 
 // newItems are the next tasks, at most so many: one, or in half of the cases several at once
 // that are alike, which go to Slurm as a job array. One task in three is of Arkindex, one in
-// four takes a GPU, one in six fails.
+// four takes a GPU, one in six fails, and half of those of Arkindex need a model.
 func newItems(random *rand.Rand, number, most int) []*item {
 	size := 1
 	if random.IntN(2) == 0 {
 		size = min(3+random.IntN(6), most)
 	}
 	list := make([]*item, size)
-	ark, gpu := random.IntN(3) == 0, random.IntN(4) == 0
+	ark, gpu, model := random.IntN(3) == 0, random.IntN(4) == 0, random.IntN(2) == 0
 	for n := range list {
-		list[n] = &item{number: number + n, lines: 2 + random.IntN(8), millis: 200 + random.IntN(6000), ark: ark, gpu: gpu}
+		list[n] = &item{number: number + n, lines: 2 + random.IntN(8), millis: 200 + random.IntN(6000), ark: ark, gpu: gpu, model: ark && model}
 		if random.IntN(6) == 0 {
 			list[n].code = 1 + random.IntN(100)
 		}
@@ -112,7 +114,7 @@ func (s *tasks) submit(random *rand.Rand, i *item) {
 	if !i.alone && random.IntN(4) == 0 && len(candidates) > 0 {
 		i.parent = candidates[max(0, len(candidates)-1-random.IntN(10))]
 	}
-	work := []string{s.w.file("bin/work"), strconv.Itoa(i.number), strconv.Itoa(i.lines), strconv.Itoa(i.millis), strconv.Itoa(i.code)}
+	work := []string{s.w.file("bin/work"), strconv.Itoa(i.number), strconv.Itoa(i.lines), strconv.Itoa(i.millis), strconv.Itoa(i.code), i.wants()}
 	slug := fmt.Sprintf("t%03d", i.number)
 	i.at = time.Now()
 	if i.ark {
@@ -120,10 +122,18 @@ func (s *tasks) submit(random *rand.Rand, i *item) {
 		s.w.must(err)
 		i.id = server.NewID()
 		t := &server.Task{ID: i.id, Slug: slug, Command: command, RequiresGPU: i.gpu}
+		spec := server.Spec{Tasks: []*server.Task{t}}
+		if i.commit != nil {
+			t.WorkerRun = server.NewID()
+			spec.WorkerRuns = []*server.WorkerRun{{ID: t.WorkerRun, Slug: "work", Repository: s.w.repository(), Revision: i.commit.hash}}
+		}
+		if i.model {
+			t.Files = map[string]string{filepath.Base(aModel): aModel}
+		}
 		if i.parent != nil {
 			t.Parents = []string{i.parent.id}
 		}
-		if err := s.w.arkindex.Add(server.Spec{Tasks: []*server.Task{t}}); err != nil {
+		if err := s.w.arkindex.Add(spec); err != nil {
 			s.w.problem("task %s: %v", slug, err)
 			return
 		}
@@ -134,6 +144,9 @@ func (s *tasks) submit(random *rand.Rand, i *item) {
 		}
 		if i.gpu {
 			args = append(args, "--gpu")
+		}
+		if i.commit != nil {
+			args = append(args, "--repository", s.w.repository(), "--revision", i.commit.hash)
 		}
 		args = append(append(args, "--"), work...)
 		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(300 * time.Millisecond) {
@@ -243,6 +256,7 @@ func (w *world) has(a *agent, i *item) bool {
 type effect struct {
 	runs     []run
 	overlaps int
+	lacks    string // of its code and data
 	raw      string
 }
 
@@ -297,6 +311,8 @@ func parseEffect(text string) effect {
 			last.ended = at
 		case f[1] == "T":
 			last.asked = true
+		case f[1] == "W":
+			e.lacks = strings.Join(f[2:], " ")
 		case f[1] == "L":
 			last.lost = true
 		}
@@ -315,6 +331,9 @@ func (w *world) check(i *item) (wrong []string) {
 	if e.overlaps > 0 {
 		say("its command ran twice at a time")
 	}
+	if e.lacks != "" {
+		say("its command did not find %s", e.lacks)
+	}
 	for n, r := range e.runs[:max(0, len(e.runs)-1)] {
 		if r.over() && !w.endedAsAsked(i, r, s.log) {
 			say("its command ran again after run %d had ended with %d", n, r.code)
@@ -332,10 +351,16 @@ func (w *world) check(i *item) (wrong []string) {
 		// the pilot begins tasks in between.
 		cancelled = true
 	}
+	if m := lostWithPilot.FindStringSubmatch(s.reason + s.log); m != nil && slices.Contains(w.tasks.pilots, m[1]) {
+		cancelled = true // before the command began, so that the task did not write where it ran
+	}
 	switch s.state {
 	case "completed":
 		if !ran || last.code != 0 {
 			say("it is completed, but its command did not end with 0")
+		}
+		if i.ark && string(w.arkindex.Artifact(i.id, "result")) != result(i.number) {
+			say("its artifact is %q", w.arkindex.Artifact(i.id, "result"))
 		}
 	case "failed":
 		switch {
@@ -372,6 +397,8 @@ func (w *world) check(i *item) (wrong []string) {
 	}
 	return append(wrong, checkLog(i, s, e)...)
 }
+
+var lostWithPilot = regexp.MustCompile(`the task was lost with its pilot job (\d+): the job was cancelled`)
 
 var cancelledAt = regexp.MustCompile(`(?m)JOB (\d+) ON \S+ CANCELLED AT (\S+)`)
 

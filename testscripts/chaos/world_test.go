@@ -34,6 +34,7 @@ import (
 //	effects/   what the tasks' commands did
 //	faults/    what the stand-ins are to do next
 //	log/       what the agents say
+//	hosted/    the repository of tasks with code
 type world struct {
 	t      testing.TB
 	dir    string
@@ -51,6 +52,7 @@ type world struct {
 	url      string
 	doubles  atomic.Int32 // requests that are to be delivered twice
 	tasks    *tasks
+	code     code
 
 	mu       sync.Mutex
 	problems []string // what was seen to be wrong on the way
@@ -91,7 +93,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{t: t, dir: fmt.Sprintf("/tmp/ponos-chaos-%d", seed), port: firstPort + int(seed%clusters)*ports}
 	w.holdPlace()
 	t.Cleanup(w.end)
-	for _, dir := range []string{"", "bin", "effects", "faults", "log", "fs", "tmp", "home"} {
+	for _, dir := range []string{"", "bin", "effects", "faults", "log", "fs", "tmp", "home", "hosted"} {
 		w.must(os.MkdirAll(w.file(dir), 0o755))
 	}
 	w.record = &record{dir: w.dir}
@@ -105,6 +107,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 		"TZ=UTC", "LC_ALL=C", "TMPDIR=" + w.file("tmp"), mark + "=" + w.dir,
 	}
 	w.startArkindex()
+	w.startCode()
 	w.tasks = newTasks(w)
 	return w
 }
@@ -204,7 +207,7 @@ func (w *world) installPrograms() {
 // startArkindex serves the Arkindex of the tests, with requests that come twice.
 func (w *world) startArkindex() {
 	var err error
-	w.arkindex, err = server.New(server.Options{AnyHost: true})
+	w.arkindex, err = server.New(server.Options{AnyHost: true, Store: w.storeHost})
 	w.must(err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)

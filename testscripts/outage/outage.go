@@ -116,16 +116,16 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	s.asked++
 	s.mu.Unlock()
 	status := 0
-	switch {
-	case fault == "":
+	switch fault {
+	case "":
 		s.handler.ServeHTTP(w, r)
-	case fault == Hangs:
+	case Hangs:
 		select {
 		case <-mended:
 		case <-r.Context().Done():
 		}
 		panic(http.ErrAbortHandler)
-	case fault == Cut:
+	case Cut:
 		whole := httptest.NewRecorder()
 		s.handler.ServeHTTP(whole, r)
 		for name, values := range whole.Header() {
@@ -136,7 +136,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
-	case fault == Page:
+	case Page:
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, "<!DOCTYPE html><title>Welcome</title><p>Please log in to the network.")
 	default:

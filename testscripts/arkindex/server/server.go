@@ -30,6 +30,7 @@ type Options struct {
 	AnyHost      bool          // tasks that need a GPU go to agents without one, too
 	GitDir       string        // directory of bare repositories, served under /git/
 	StateFile    string        // keeps the world between two runs of the server
+	Store        func() string // host of the object store in presigned URLs; nil: localhost, at the server's port
 	Now          func() time.Time
 }
 

@@ -21,6 +21,9 @@ func (x *exchange) presign(method, key, contentType string) string {
 	if name, port, err := net.SplitHostPort(host); err == nil && name == "127.0.0.1" {
 		host = net.JoinHostPort("localhost", port)
 	}
+	if s.opt.Store != nil {
+		host = s.opt.Store()
+	}
 	query := url.Values{
 		"X-Amz-Date":    {s.now().UTC().Format(amzDate)},
 		"X-Amz-Expires": {strconv.Itoa(int(s.opt.URLLife / time.Second))},
