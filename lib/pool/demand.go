@@ -5,17 +5,11 @@ import (
 	"slices"
 )
 
-// kind is what tasks with the same demand have in common.
-type kind struct {
-	need     Need
-	variants Variants
-}
-
 // Demand counts tasks by what they need.
-type Demand map[kind]float64
+type Demand map[Need]float64
 
 // Add counts n more tasks.
-func (d Demand) Add(s *Spec, n float64) { d[kind{s.Need, s.Variants}] += n }
+func (d Demand) Add(s *Spec, n float64) { d[s.Need] += n }
 
 // sampled limits how many lines of tasks stand for all.
 const sampled = 1000
@@ -24,7 +18,7 @@ const sampled = 1000
 func (p *Pool) Demand() Demand {
 	d, n := Demand{}, 0
 	for _, l := range p.order[:min(sampled, len(p.order))] {
-		d[kind{l.need, l.variants}] += float64(l.len())
+		d[l.need] += float64(l.len())
 		n += l.len()
 	}
 	for k := range d {
@@ -34,17 +28,13 @@ func (p *Pool) Demand() Demand {
 }
 
 // Jobs returns how many jobs of a size the tasks would fill if all ran at once: by the resource of
-// which all together need most, and no fewer than the tasks of one kind fill. Of several variants, the
-// first that fits counts. If the CPUs or GPUs of the size are 0, they are not known: a job has what the
-// largest task needs. Of tasks that need what all nodes share, so many count as what is free of that
-// suffices for. Tasks that no job of the size can run fill one: it may be larger than is known.
+// which all together need most, and no fewer than the tasks of one kind fill. If the CPUs or GPUs of the
+// size are 0, they are not known: a job has what the largest task needs. Of tasks that need what all nodes
+// share, so many count as what is free of that suffices for. Tasks that no job of the size can run fill
+// one: it may be larger than is known.
 func (d Demand) Jobs(size Need, shared, free Named) float64 {
-	needs := map[kind]Need{}
-	for k := range d {
-		needs[k] = k.in(size, shared)
-	}
 	known := size
-	for _, n := range needs {
+	for n := range d {
 		if known.CPUs == 0 {
 			size.CPUs = max(size.CPUs, n.CPUs)
 		}
@@ -54,11 +44,11 @@ func (d Demand) Jobs(size Need, shared, free Named) float64 {
 	}
 	var all []float64
 	jobs := 0.0
-	for k, n := range d {
-		one := needs[k].parts(size)
-		n *= d.atOnce(needs, needs[k], shared, free)
+	for need, n := range d {
+		one := need.parts(size)
+		n *= d.atOnce(need, shared, free)
 		switch most := slices.Max(one); {
-		case most > 1 && needs[k].Width() == 1:
+		case most > 1 && need.Width() == 1:
 			jobs = max(jobs, 1)
 			continue
 		case most > 0 && most < 1:
@@ -73,31 +63,19 @@ func (d Demand) Jobs(size Need, shared, free Named) float64 {
 }
 
 // atOnce is the part of the tasks with a need that can start at a time, by what all nodes share.
-func (d Demand) atOnce(needs map[kind]Need, need Need, shared, free Named) float64 {
+func (d Demand) atOnce(need Need, shared, free Named) float64 {
 	part := 1.0
 	for _, x := range shared.list() {
 		if need.Named.Get(x.name) == 0 {
 			continue
 		}
 		all := 0.0
-		for k, n := range d {
-			all += n * float64(needs[k].Named.Get(x.name))
+		for other, n := range d {
+			all += n * float64(other.Named.Get(x.name))
 		}
 		part = min(part, max(0, float64(free.Get(x.name)))/all)
 	}
 	return part
-}
-
-// in is what a task needs in the first way that fits.
-func (k kind) in(size Need, shared Named) Need {
-	s := Spec{Need: k.need, Variants: k.variants}
-	for i := range s.Ways() {
-		own := s.Way(i)
-		if _, own.Named = own.Named.split(shared); own.Fits(size) {
-			return s.Way(i)
-		}
-	}
-	return s.Way(0)
 }
 
 // parts is how much of a job of a size a task needs on all of its nodes together, by resource.

@@ -14,7 +14,6 @@ func TestDemand(t *testing.T) {
 		return n
 	}
 	node := Need{CPUs: 16, GPUs: 1, Mem: 64 << 30, Named: named("scratch=100")}
-	gpuOrCPUs := NewVariants([]Variant{{Need: Need{GPUs: 1}, Own: OfGPUs}, {Need: Need{CPUs: 16}, Own: OfCPUs}})
 	for _, c := range []struct {
 		what  string
 		size  Need
@@ -33,13 +32,10 @@ func TestDemand(t *testing.T) {
 		{"beside others", node, []Spec{{Need: Need{CPUs: 16, Named: named("licence=1")}}, {Need: Need{CPUs: 16}}}, 80, 92},
 		{"kinds that share it", node, []Spec{{Need: Need{CPUs: 16, Named: named("licence=1")}}, {Need: Need{CPUs: 16, Mem: 1, Named: named("licence=3")}}}, 4, 6},
 		{"more than a job has", node, []Spec{{Need: Need{CPUs: 99}}}, 8, 1},
-		{"a variant with it", node, []Spec{{Variants: NewVariants([]Variant{{Need: Need{CPUs: 32}, Own: OfCPUs}, {Need: Need{CPUs: 16, Named: named("licence=1")}, Own: OfCPUs}})}}, 80, 12},
 		{"several nodes", node, []Spec{{Need: Need{CPUs: 16, Nodes: 4}}}, 2, 8},
 		{"what leaves gaps", node, []Spec{{Need: Need{CPUs: 9}}}, 8, 8},
 		{"kinds that run beside each other", node, []Spec{{Need: Need{CPUs: 1, GPUs: 1}}, {Need: Need{CPUs: 15}}}, 4, 4},
 		{"kinds that do not", node, []Spec{{Need: Need{CPUs: 8}}, {Need: Need{CPUs: 4}}}, 4, 3},
-		{"the first variant fits", node, []Spec{{Need: Need{CPUs: 1}, Variants: gpuOrCPUs}}, 8, 8},
-		{"the second variant fits", Need{CPUs: 32}, []Spec{{Need: Need{CPUs: 1}, Variants: gpuOrCPUs}}, 8, 4},
 		{"nothing is known", Need{}, []Spec{{Need: Need{CPUs: 2, Mem: 1 << 30}}, {Need: Need{CPUs: 1}}}, 4, 6},
 		{"only CPUs are known", Need{CPUs: 16}, []Spec{{Need: Need{CPUs: 1, GPUs: 1}}}, 8, 8},
 	} {

@@ -17,9 +17,9 @@ const (
 // Pool is the nodes and the tasks that wait for them.
 type Pool struct {
 	Place Place
-	// Late reports that a task would not end in time at a node with that need: it does not start
-	// there so, and a task that is late at all nodes does not block others. May be nil.
-	Late func(*Task, Need, *Node) bool
+	// Late reports that a task would not end in time at a node: it does not start there, and a task
+	// that is late at all nodes does not block others. May be nil.
+	Late func(*Task, *Node) bool
 	// Ends returns when a task that starts now will end at the latest, in the unit of Slot.End; 0:
 	// unknown. Tasks that end before the one for which nodes are reserved can start may use those
 	// nodes until then. May be nil.
@@ -120,7 +120,7 @@ func (p *Pool) unlink(n *Node) {
 }
 
 // Next removes the next task that can start now from the queue and gives it its part of a node, in
-// the first of its variants for which there is room; nil if there is none.
+// nil if there is no room for any.
 func (p *Pool) Next() *Slot {
 	blocked := false
 	for i := 0; i < len(p.order); i++ {
@@ -130,10 +130,8 @@ func (p *Pool) Next() *Slot {
 		if !blocked || held == nil || held.task == t {
 			held = nil
 		}
-		for way := range l.ways {
-			if s := p.try(i, way, held); s != nil {
-				return s
-			}
+		if s := p.try(i, held); s != nil {
+			return s
 		}
 		if !blocked && p.could(l) {
 			blocked = true
@@ -148,36 +146,33 @@ func (p *Pool) Next() *Slot {
 	return nil
 }
 
-// try starts the first task of a line in one of its ways, if there is room for it beside a
-// reservation.
-func (p *Pool) try(i, way int, held *reservation) *Slot {
+// try starts the first task of a line, if there is room for it beside a reservation.
+func (p *Pool) try(i int, held *reservation) *Slot {
 	l := p.order[i]
-	w := &l.ways[way]
-	if !p.hasShared(w) || w.shared != (Named{}) && held != nil && !w.shared.Fits(p.Shared.Minus(held.way.shared).Minus(held.beside)) {
+	if !p.hasShared(l) || l.shared != (Named{}) && held != nil && !l.shared.Fits(p.Shared.Minus(held.line.shared).Minus(held.beside)) {
 		return nil
 	}
 	var nodes []*Node
-	if w.need.Nodes > 1 {
-		nodes = p.findMany(l, w, held)
-	} else if n := p.find(l, w, held); n != nil {
+	if l.need.Nodes > 1 {
+		nodes = p.findMany(l, held)
+	} else if n := p.find(l, held); n != nil {
 		nodes = append(make([]*Node, 0, 1), n)
 	}
 	if nodes == nil {
 		return nil
 	}
 	t := p.pop(i)
-	t.Variant = int8(way)
 	s := p.give(t, nodes[0], held)
 	for _, n := range nodes[1:] {
 		s.Others = append(s.Others, p.give(t, n, held))
 	}
-	p.share(s, w.shared, held)
+	p.share(s, l.shared, held)
 	return s
 }
 
 // hasShared reports whether there is enough now of what all nodes share.
-func (p *Pool) hasShared(w *way) bool {
-	return w.shared == (Named{}) || !p.Hold && w.shared.Fits(p.Shared.Minus(p.given))
+func (p *Pool) hasShared(l *line) bool {
+	return l.shared == (Named{}) || !p.Hold && l.shared.Fits(p.Shared.Minus(p.given))
 }
 
 // give gives part of a node to a task.
@@ -231,8 +226,8 @@ func (p *Pool) Claim(t *Task) *Slot {
 
 // find returns an open node with room for the line's tasks. A node that they should avoid is taken
 // only if no other could ever run them.
-func (p *Pool) find(l *line, w *way, held *reservation) (found *Node) {
-	p.scan(l, w, held, func(n *Node) bool {
+func (p *Pool) find(l *line, held *reservation) (found *Node) {
+	p.scan(l, held, func(n *Node) bool {
 		found = n
 		return false
 	})
@@ -240,21 +235,21 @@ func (p *Pool) find(l *line, w *way, held *reservation) (found *Node) {
 }
 
 // findMany returns as many nodes as the line's tasks need, or nil.
-func (p *Pool) findMany(l *line, w *way, held *reservation) []*Node {
-	g := p.gather(w.need)
-	p.scan(l, w, held, func(n *Node) bool { return !g.add(n) })
+func (p *Pool) findMany(l *line, held *reservation) []*Node {
+	g := p.gather(l.need)
+	p.scan(l, held, func(n *Node) bool { return !g.add(n) })
 	return g.nodes()
 }
 
 // scan goes through the open nodes with room for the line's tasks, until take returns
 // false.
-func (p *Pool) scan(l *line, w *way, held *reservation, take func(*Node) bool) {
+func (p *Pool) scan(l *line, held *reservation, take func(*Node) bool) {
 	more := func(n *Node) bool {
-		if !w.local.Fits(n.free) || !n.tolerates(l.company) || p.late(l, w, n) {
+		if !l.local.Fits(n.free) || !n.tolerates(l.company) || p.late(l, n) {
 			return true
 		}
 		if held != nil {
-			if at := held.place(n); at != nil && !p.beside(l, w, held, at) {
+			if at := held.place(n); at != nil && !p.beside(l, held, at) {
 				return true
 			}
 		}
@@ -262,7 +257,7 @@ func (p *Pool) scan(l *line, w *way, held *reservation, take func(*Node) bool) {
 	}
 	pack := p.Place == Pack || p.Place == Auto && len(p.widths) > 1
 	if pack {
-		for c := w.need.CPUs; c < len(p.buckets); c++ {
+		for c := l.need.CPUs; c < len(p.buckets); c++ {
 			for _, n := range p.buckets[c] {
 				if !more(n) {
 					return
@@ -271,7 +266,7 @@ func (p *Pool) scan(l *line, w *way, held *reservation, take func(*Node) bool) {
 		}
 		return
 	}
-	for c := len(p.buckets) - 1; c >= w.need.CPUs && c >= 0; c-- {
+	for c := len(p.buckets) - 1; c >= l.need.CPUs && c >= 0; c-- {
 		for _, n := range p.buckets[c] {
 			if !more(n) {
 				return
@@ -283,9 +278,7 @@ func (p *Pool) scan(l *line, w *way, held *reservation, take func(*Node) bool) {
 // another reports whether nodes other than the one to avoid could take the
 // line's tasks at some time.
 func (p *Pool) another(l *line) bool {
-	return slices.ContainsFunc(l.ways, func(w way) bool {
-		return p.enough(w.need, func(n *Node) bool { return !l.avoids(n) && w.local.Fits(n.total) })
-	})
+	return p.enough(l.need, func(n *Node) bool { return !l.avoids(n) && l.local.Fits(n.total) })
 }
 
 // enough reports whether as many open nodes satisfy is as a task needs.
@@ -329,23 +322,14 @@ func (p *Pool) Fits(need Need) bool {
 // could reports whether open nodes could take the line's first task, now or when others
 // have ended.
 func (p *Pool) could(l *line) bool {
-	for i := range l.ways {
-		if p.couldAs(l, &l.ways[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-func (p *Pool) couldAs(l *line, w *way) bool {
-	return p.enough(w.need, func(n *Node) bool { return w.local.Fits(n.total) && !p.late(l, w, n) })
+	return p.enough(l.need, func(n *Node) bool { return l.local.Fits(n.total) && !p.late(l, n) })
 }
 
 // SharedFree returns what is free of what all nodes share.
 func (p *Pool) SharedFree() Named { return p.Shared.Minus(p.given) }
 
-func (p *Pool) late(l *line, w *way, n *Node) bool {
-	return p.Late != nil && p.Late(l.head(), w.need, n)
+func (p *Pool) late(l *line, n *Node) bool {
+	return p.Late != nil && p.Late(l.head(), n)
 }
 
 // Occupy gives part of a node to a task that runs there already; nil if there is no room.
@@ -373,13 +357,10 @@ func (p *Pool) Follower(n *Node, need Need) *Task {
 		return nil
 	}
 	l := p.order[0]
-	way := l.wayOf(need)
-	if way < 0 || l.avoid != nil || l.company > 0 || n.limited > 0 || need.Nodes > 1 || p.late(l, &l.ways[way], n) {
+	if l.need != need || l.shared != (Named{}) || l.avoid != nil || l.company > 0 || n.limited > 0 || need.Nodes > 1 || p.late(l, n) {
 		return nil
 	}
-	t := p.pop(0)
-	t.Variant = int8(way)
-	return t
+	return p.pop(0)
 }
 
 // Release gives everything back: of a node that was removed, what other nodes gave, and

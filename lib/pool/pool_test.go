@@ -145,7 +145,7 @@ func TestMisfits(t *testing.T) {
 	p.Push(&Task{Seq: 2, Spec: &Spec{Need: Need{CPUs: 1, GPUs: 2}}})
 	p.Push(&Task{Seq: 3, Spec: &Spec{Need: Need{CPUs: 1, Mem: 2 << 30}}})
 	p.Push(&Task{Seq: 4, Spec: spec(2)})
-	if got := p.Misfits(func(s *Spec) bool { return s.Any(p.Fits) }); len(got) != 3 || p.Waiting() != 1 {
+	if got := p.Misfits(func(s *Spec) bool { return p.Fits(s.Need) }); len(got) != 3 || p.Waiting() != 1 {
 		t.Errorf("%d misfits, %d wait; want 3 and 1", len(got), p.Waiting())
 	}
 	if s := p.Next(); s == nil || s.Task.Seq != 4 {
@@ -170,7 +170,7 @@ func TestAvoidedNode(t *testing.T) {
 }
 
 func TestLateTasksAreLeft(t *testing.T) {
-	p := &Pool{Late: func(t *Task, _ Need, _ *Node) bool { return t.Spec.Time > time.Minute }}
+	p := &Pool{Late: func(t *Task, _ *Node) bool { return t.Spec.Time > time.Minute }}
 	p.AddNode(NewNode("a", cpus(2), nil, 0, Named{}))
 	p.Push(&Task{Seq: 1, Spec: &Spec{Need: Need{CPUs: 2}, Time: time.Hour}})
 	p.Push(&Task{Seq: 2, Spec: spec(1)})

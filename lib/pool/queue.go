@@ -16,11 +16,12 @@ func (p *Pool) Push(t *Task) {
 	}
 	l := p.lines[key]
 	if l == nil {
-		l = &line{class: key, ways: p.ways(t.Spec)}
-		p.lines[key] = l
-		for i := range l.ways {
-			p.widths[l.ways[i].width()]++
+		l = &line{class: key, local: key.need}
+		if key.need.Named != (Named{}) {
+			l.shared, l.local.Named = key.need.Named.split(p.Shared)
 		}
+		p.lines[key] = l
+		p.widths[l.width()]++
 	}
 	before := l.len()
 	var oldHead *Task
@@ -56,11 +57,9 @@ func (p *Pool) shrunk(i int) {
 	if l.len() == 0 {
 		p.order = slices.Delete(p.order, i, i+1)
 		delete(p.lines, l.class)
-		for i := range l.ways {
-			width := l.ways[i].width()
-			if p.widths[width]--; p.widths[width] == 0 {
-				delete(p.widths, width)
-			}
+		width := l.width()
+		if p.widths[width]--; p.widths[width] == 0 {
+			delete(p.widths, width)
 		}
 		return
 	}
@@ -80,15 +79,11 @@ func (p *Pool) pop(i int) *Task {
 	return t
 }
 
-// Width is the most nodes that a waiting task needs, in the variant of the fewest; 0: none waits.
+// Width is the most nodes that a waiting task needs; 0: none waits.
 func (p *Pool) Width() int {
 	most := 0
 	for _, l := range p.order {
-		least := l.ways[0].need.Width()
-		for _, w := range l.ways[1:] {
-			least = min(least, w.need.Width())
-		}
-		most = max(most, least)
+		most = max(most, l.need.Width())
 	}
 	return most
 }

@@ -9,7 +9,7 @@ import (
 // reservation keeps nodes free for the first task that cannot start.
 type reservation struct {
 	task   *Task
-	way    *way    // in which it will probably start first
+	line   *line   // of which it is the first
 	places []place // none while it waits for what all nodes share
 	beside Named   // of what is shared, what started since
 	at     int64   // when it can start, as far as is known; 0: not known
@@ -33,11 +33,10 @@ func (r *reservation) place(n *Node) *place {
 
 // room is what tasks that start after the reservation may have of a place.
 func (r *reservation) room(at *place) Need {
-	return at.node.total.minus(r.way.local).minus(at.beside)
+	return at.node.total.minus(r.line.local).minus(at.beside)
 }
 
-// reserve reserves what the first task of a line needs: in the variant in which it can start first,
-// as far as is known, or else in the first for which there are nodes.
+// reserve reserves what the first task of a line needs.
 func (p *Pool) reserve(l *line) {
 	r := p.reserved
 	if r == nil || r.task != l.head() {
@@ -47,32 +46,18 @@ func (p *Pool) reserve(l *line) {
 	if len(r.places) > 0 {
 		return
 	}
-	r.way = nil
-	for i := range l.ways {
-		w := &l.ways[i]
-		if !p.couldAs(l, w) {
-			continue
-		}
-		if !p.hasShared(w) {
-			if r.way == nil {
-				r.way = w
-			}
-			continue
-		}
-		places, at := p.soonest(l, w)
-		if len(r.places) == 0 || at > 0 && (r.at == 0 || at < r.at) {
-			r.way, r.places, r.at = w, places, at
-		}
+	if r.line = l; p.hasShared(l) {
+		r.places, r.at = p.soonest(l)
 	}
 }
 
 // beside reports whether the first task of a line can start at a place without delaying the task for
 // which it is reserved.
-func (p *Pool) beside(l *line, w *way, held *reservation, at *place) bool {
+func (p *Pool) beside(l *line, held *reservation, at *place) bool {
 	if held.task.Company > 0 { // it waits for the node to be empty enough
 		return false
 	}
-	if w.local.Fits(held.room(at)) {
+	if l.local.Fits(held.room(at)) {
 		return true
 	}
 	if held.at == 0 || p.Ends == nil {
@@ -82,9 +67,9 @@ func (p *Pool) beside(l *line, w *way, held *reservation, at *place) bool {
 	return end > 0 && end <= held.at
 }
 
-// soonest chooses the nodes where the line's first task will probably start first in that variant,
+// soonest chooses the nodes where the line's first task will probably start first,
 // and returns when; 0: unknown.
-func (p *Pool) soonest(l *line, w *way) ([]place, int64) {
+func (p *Pool) soonest(l *line) ([]place, int64) {
 	type choice struct {
 		n     *Node
 		at    int64
@@ -93,17 +78,17 @@ func (p *Pool) soonest(l *line, w *way) ([]place, int64) {
 	var all []choice
 	another := p.another(l)
 	for _, n := range p.nodes {
-		if n.Closed() || !w.local.Fits(n.total) || another && l.avoids(n) || p.late(l, w, n) {
+		if n.Closed() || !l.local.Fits(n.total) || another && l.avoids(n) || p.late(l, n) {
 			continue
 		}
-		at, known := n.freeAt(w.local)
+		at, known := n.freeAt(l.local)
 		if !known {
 			at = math.MaxInt64
 		}
-		all = append(all, choice{n, at, w.need.CPUs - n.free.CPUs})
+		all = append(all, choice{n, at, l.need.CPUs - n.free.CPUs})
 	}
 	slices.SortStableFunc(all, func(a, b choice) int { return cmp.Or(cmp.Compare(a.at, b.at), a.short-b.short) })
-	g := p.gather(w.need)
+	g := p.gather(l.need)
 	ends := map[*Node]int64{}
 	for _, c := range all {
 		ends[c.n] = c.at

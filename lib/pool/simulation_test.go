@@ -84,16 +84,9 @@ func simulate(t *testing.T, r *rand.Rand, tasks int) {
 				need.Mem = int64(r.IntN(48))
 			}
 			task := &Task{Seq: seq, Spec: &Spec{Need: need, Priority: r.IntN(8) / 7}}
-			if r.IntN(5) == 0 {
-				task.Spec.Variants = NewVariants([]Variant{
-					{Need: Need{GPUs: 1 + r.IntN(2), Named: need.Named}, Own: OfGPUs},
-					{Need: Need{CPUs: 1 + r.IntN(widest), Mem: need.Mem}, Own: OfCPUs | OfMem},
-					{Need: Need{Nodes: int32(r.IntN(3)), Named: amounts(r, "licence", 2)}, Own: OfNodes},
-				}[:1+r.IntN(3)])
-			}
 			p.Push(task)
 		}
-		ended += len(p.Misfits(func(s *Spec) bool { return s.Any(p.Fits) }))
+		ended += len(p.Misfits(func(s *Spec) bool { return p.Fits(s.Need) }))
 		for slot := p.Next(); slot != nil; slot = p.Next() {
 			s.running[slot] = now + 1 + r.IntN(20)
 			if s.claim != nil && goesFirst(slot.Task, s.claim.task) {
@@ -206,9 +199,10 @@ func (s *simulation) check() {
 	}
 	claim := p.reserved
 	p.Each(func(t *Task) bool {
-		if t.Spec.Any(func(need Need) bool {
+		need := t.Need()
+		startable := func() bool {
 			mine := need.Named.Get("licence")
-			if mine > free || claim != nil && mine > 0 && mine > total-claim.way.shared.Get("licence")-claim.beside.Get("licence") {
+			if mine > free || claim != nil && mine > 0 && mine > total-claim.line.shared.Get("licence")-claim.beside.Get("licence") {
 				return false
 			}
 			room := 0
@@ -224,8 +218,9 @@ func (s *simulation) check() {
 				room++
 			}
 			return room >= need.Width()
-		}) {
-			s.Errorf("task %d wants %s, for which nodes have room, and waits", t.Seq, t.Spec.Needs())
+		}
+		if startable() {
+			s.Errorf("task %d wants %v, for which nodes have room, and waits", t.Seq, need)
 		}
 		return true
 	})
@@ -236,7 +231,7 @@ func (s *simulation) check() {
 	if s.claim != claim || s.placed != (len(claim.places) > 0) {
 		s.claim, s.before, s.placed = claim, map[*Slot]bool{}, len(claim.places) > 0
 		for slot := range s.running {
-			if slot.shared != (Named{}) && claim.way.shared != (Named{}) || slices.ContainsFunc(slot.Nodes(), func(n *Node) bool { return claim.place(n) != nil }) {
+			if slot.shared != (Named{}) && claim.line.shared != (Named{}) || slices.ContainsFunc(slot.Nodes(), func(n *Node) bool { return claim.place(n) != nil }) {
 				s.before[slot] = true
 			}
 		}

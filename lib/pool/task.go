@@ -6,7 +6,6 @@ import "time"
 // million of them small.
 type Spec struct {
 	Need     Need
-	Variants Variants      // ways to run with other needs, one of which is chosen
 	Priority int           // higher goes first
 	Timeout  time.Duration // the task is ended after it; 0: never
 	Time     time.Duration // how long it is expected to take; 0: not known
@@ -44,7 +43,6 @@ type Task struct {
 	// Company is with how many others at most it may be at a node, itself included, as
 	// workers have died when it ran; 0: any number.
 	Company int16
-	Variant int8  // in which way it runs, or ran last: see Spec.Way
 	Avoid   *Node // where it failed last, also when the node has come back
 }
 
@@ -56,10 +54,12 @@ func (t *Task) ID() string {
 	return t.Extra.ID
 }
 
+// Need is what the task needs.
+func (t *Task) Need() Need { return t.Spec.Need }
+
 // class is what decides where and when a task may start.
 type class struct {
 	need     Need
-	variants Variants
 	priority int
 	time     time.Duration
 	avoid    *Node
@@ -70,18 +70,23 @@ type class struct {
 func (c *class) avoids(n *Node) bool { return c.avoid != nil && c.avoid.Name == n.Name }
 
 func (t *Task) class() class {
-	return class{t.Spec.Need, t.Spec.Variants, t.Spec.Priority, t.Spec.Time, t.Avoid, t.Company}
+	return class{t.Spec.Need, t.Spec.Priority, t.Spec.Time, t.Avoid, t.Company}
 }
 
 // line is a queue of tasks of one class, the lowest number first. Tasks almost
 // always come in order; those that come back go to the front part.
 type line struct {
 	class
-	ways  []way
-	tasks []*Task // tasks[first:] wait, in order
-	first int
-	back  []*Task // came back, in order; usually empty
+	local  Need    // what a node gives of its need
+	shared Named   // and the pool
+	tasks  []*Task // tasks[first:] wait, in order
+	first  int
+	back   []*Task // came back, in order; usually empty
 }
+
+// width returns the numbers of CPUs and nodes. If all tasks have the same, they count as equal in
+// size.
+func (l *line) width() [2]int { return [2]int{l.need.CPUs, int(l.need.Nodes)} }
 
 func (l *line) len() int { return len(l.tasks) - l.first + len(l.back) }
 

@@ -123,15 +123,6 @@ func BenchmarkSimulated(b *testing.B) {
 			}
 		})
 	}
-	// The first variant is in vain each time.
-	large = &pool.Spec{Need: pool.Need{CPUs: 1}, Variants: pool.NewVariants([]pool.Variant{
-		{Need: pool.Need{GPUs: 1}, Own: pool.OfGPUs}, {Need: pool.Need{CPUs: 4}, Own: pool.OfCPUs},
-	})}
-	b.Run("variants", func(b *testing.B) {
-		for range b.N {
-			simulate(b, 100, 1_000_000, large)
-		}
-	})
 }
 
 func simulate(b *testing.B, nodes, total int, large *pool.Spec) {

@@ -247,10 +247,10 @@ func (c *Core) vacate(a *attempt) {
 // awaited reports whether more nodes may come.
 func (c *Core) awaited() bool { return c.Elastic && c.phase == Running }
 
-// lateAt reports that a task, as it is with that need, would not end before the node's job does.
-func (c *Core) lateAt(t *pool.Task, need pool.Need, n *pool.Node) bool {
+// lateAt reports that a task would not end before the node's job does.
+func (c *Core) lateAt(t *pool.Task, n *pool.Node) bool {
 	end, margin := c.endOf(n.Data.(*Worker).Node)
-	return !end.IsZero() && c.now.Add(c.expectedAs(t, need)).After(end.Add(-margin))
+	return !end.IsZero() && c.now.Add(c.expected(t)).After(end.Add(-margin))
 }
 
 // tooLong returns why no pilot could ever run a task to its end, or "".

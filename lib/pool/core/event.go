@@ -26,8 +26,6 @@ type Past struct {
 	Worker uint16
 	// Seconds is how long it took, if it has succeeded; 0: unknown.
 	Seconds float64
-	// Variant is the way in which it ran last, from 0 on.
-	Variant int
 	// Deaths is how often in a row it was handed out before its scheduler died.
 	Deaths int
 }
@@ -188,7 +186,6 @@ func (o *Output) Empty() bool {
 // Result is how an attempt has ended. Times are seconds, MaxRSS is bytes.
 type Result struct {
 	wire.Key
-	Variant      int // the number of the way in which it ran; 0: it has only one, or did not run
 	Node         string
 	What         wire.Outcome
 	Exit, Signal int

@@ -70,7 +70,7 @@ func (c *Core) suspect(n *Node) bool {
 // elsewhere reports whether another node that is trusted could run a task.
 func (c *Core) elsewhere(n *Node, s *pool.Spec) bool {
 	return slices.ContainsFunc(c.workers, func(w *Worker) bool {
-		return w.Node != n && w.State == Ready && !w.Node.trial && s.Any(w.n.FitsNode)
+		return w.Node != n && w.State == Ready && !w.Node.trial && w.n.FitsNode(s.Need)
 	})
 }
 

@@ -390,7 +390,6 @@ func (c *Core) rerunOne(w *Worker, a *attempt, begun int) {
 		why = oneLine(w.Node.why)
 	}
 	r := c.newResult(w.Name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
-	r.Variant = t.Chosen()
 	switch {
 	case a.before: // nothing more is known of it
 		c.readyAgain(t)

@@ -55,28 +55,23 @@ func TestModel(t *testing.T) {
 	licensed := pool.Need{CPUs: 1, Named: pool.Named{}.With("licence", 600)}
 	wide := pool.Need{CPUs: 1, Nodes: 2}
 	shared := pool.Need{CPUs: 1, Share: 400, Named: pool.Named{}.With("scratch", 500)}
-	either := pool.NewVariants([]pool.Variant{
-		{Need: pool.Need{Share: 700, Named: pool.Named{}.With("licence", 600)}, Own: pool.OfGPUs}, {Need: pool.Need{CPUs: 2}, Own: pool.OfCPUs},
-	})
 	for _, tt := range []struct {
 		name             string
 		needs            []pool.Need
-		ways             []pool.Variants
 		cpus             []int
 		losses, restarts int
 		depth, states    int
 		chunk            int
 	}{
-		{"a loss", three, nil, []int{1, 1}, 1, 0, 14, 4000, 0},
-		{"two losses", three, nil, []int{1, 1}, 2, 0, 12, 4000, 0},
-		{"two losses of a wide node", three, nil, []int{2, 1}, 2, 0, 11, 4000, 0},
-		{"a restart", three, nil, []int{1, 1}, 0, 1, 13, 4000, 0},
-		{"a loss and a restart", three, nil, []int{2, 1}, 1, 1, 11, 4000, 0},
-		{"a loss and a restart with a licence", []pool.Need{licensed, one, licensed}, nil, []int{1, 2}, 1, 1, 12, 4000, 2},
-		{"a loss and a restart with two nodes", []pool.Need{one, wide, one}, nil, []int{1, 1}, 1, 1, 12, 4000, 0},
-		{"two losses with two nodes", []pool.Need{wide, one, wide}, nil, []int{1, 2, 1}, 2, 0, 11, 4000, 0},
-		{"a loss and a restart with a part of a GPU", []pool.Need{shared, shared, shared}, nil, []int{3}, 1, 1, 11, 3000, 0},
-		{"a loss and a restart with variants", three, []pool.Variants{either, {}, either}, []int{2, 1}, 1, 1, 11, 4000, 2},
+		{"a loss", three, []int{1, 1}, 1, 0, 14, 4000, 0},
+		{"two losses", three, []int{1, 1}, 2, 0, 12, 4000, 0},
+		{"two losses of a wide node", three, []int{2, 1}, 2, 0, 11, 4000, 0},
+		{"a restart", three, []int{1, 1}, 0, 1, 13, 4000, 0},
+		{"a loss and a restart", three, []int{2, 1}, 1, 1, 11, 4000, 0},
+		{"a loss and a restart with a licence", []pool.Need{licensed, one, licensed}, []int{1, 2}, 1, 1, 12, 4000, 2},
+		{"a loss and a restart with two nodes", []pool.Need{one, wide, one}, []int{1, 1}, 1, 1, 12, 4000, 0},
+		{"two losses with two nodes", []pool.Need{wide, one, wide}, []int{1, 2, 1}, 2, 0, 11, 4000, 0},
+		{"a loss and a restart with a part of a GPU", []pool.Need{shared, shared, shared}, []int{3}, 1, 1, 11, 3000, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			begun := time.Now()
@@ -88,7 +83,7 @@ func TestModel(t *testing.T) {
 					Policy: Policy{LostRetries: 3, Reconnects: 3}, Shared: pool.Named{}.With("licence", 1000),
 					Resources: []Resources{{Named: pool.Named{}.With("scratch", 1000)}},
 				}, tt.needs, tt.cpus...)
-				w.chunk, w.ways = tt.chunk, tt.ways
+				w.chunk = tt.chunk
 				return w
 			}
 			may := func(w *world) (bool, bool) { return w.losses < tt.losses, w.restarts < tt.restarts }

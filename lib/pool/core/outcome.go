@@ -11,7 +11,6 @@ import (
 
 // settle decides what an ended attempt means for its task. at is the worker; nil: an orphan.
 func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
-	r.Variant = t.Chosen()
 	c.stats.usage(r, t)
 	switch r.What {
 	case wire.Lost:

@@ -140,7 +140,7 @@ func (w *world) fingerprint() string {
 		seq := int64(i + 1)
 		fmt.Fprintf(&b, "t%d ", w.ended[seq])
 		if r := w.past[seq]; r != nil {
-			fmt.Fprintf(&b, "%d %d %d ", r.state, r.attempt, r.variant)
+			fmt.Fprintf(&b, "%d %d ", r.state, r.attempt)
 		}
 		if a := c.attempts[seq]; a != nil {
 			fmt.Fprintf(&b, "a%v%v%v ", a.key(), a.slot != nil, a.recalled)

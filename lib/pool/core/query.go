@@ -242,7 +242,7 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 		}
 		switch i.State {
 		case "running":
-			return append([]string{fmt.Sprintf("it runs on %s, attempt %d", i.Node, i.Task.Attempt)}, variant(i.Task)...)
+			return []string{fmt.Sprintf("it runs on %s, attempt %d", i.Node, i.Task.Attempt)}
 		case "queued":
 			return []string{"it is queued on " + i.Node + ", and begins when a task of the same kind ends there"}
 		case "ending":
@@ -265,14 +265,6 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 		}
 	}
 	return nil
-}
-
-// variant returns in which of several ways a task runs.
-func variant(t *pool.Task) []string {
-	if t.Chosen() == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("variant %d of %d was chosen: %s", t.Chosen(), t.Spec.Ways(), t.Need())}
 }
 
 func (c *Core) explainDependent(t *pool.Task) []string {
@@ -313,7 +305,8 @@ func (c *Core) explainWide(need pool.Need) string {
 }
 
 func (c *Core) explainWaiting(t *pool.Task) []string {
-	out := []string{"it needs " + t.Spec.Needs()}
+	need := t.Need()
+	out := []string{"it needs " + need.String()}
 	before := 0
 	c.pool.Each(func(o *pool.Task) bool {
 		if o.Spec.Priority > t.Spec.Priority || o.Spec.Priority == t.Spec.Priority && o.Seq < t.Seq {
@@ -336,21 +329,15 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		out = append(out, plural(int64(before), "task")+" before it")
 	}
 	free := c.pool.SharedFree()
-	for i := range t.Spec.Ways() {
-		need := t.Spec.Way(i)
-		if need.Nodes > 1 {
-			out = append(out, c.explainWide(need))
-		}
-		for _, name := range need.Named.Names() {
-			line := fmt.Sprintf("resource %s: %v of %v are free", name, free.Get(name), c.Shared.Get(name))
-			if c.Shared.Get(name) > 0 && free.Get(name) < need.Named.Get(name) && !slices.Contains(out, line) {
-				out = append(out, line)
-			}
+	if need.Nodes > 1 {
+		out = append(out, c.explainWide(need))
+	}
+	for _, name := range need.Named.Names() {
+		if all := c.Shared.Get(name); all > 0 && free.Get(name) < need.Named.Get(name) {
+			out = append(out, fmt.Sprintf("resource %s: %v of %v are free", name, free.Get(name), all))
 		}
 	}
-	if c.pool.Hold && t.Spec.Any(func(need pool.Need) bool {
-		return slices.ContainsFunc(need.Named.Names(), func(name string) bool { return c.Shared.Get(name) > 0 })
-	}) {
+	if c.pool.Hold && slices.ContainsFunc(need.Named.Names(), func(name string) bool { return c.Shared.Get(name) > 0 }) {
 		out = append(out, "workers of the previous run may have tasks running that use what all nodes share")
 	}
 	kept, keptNodes := c.pool.Kept()
@@ -371,11 +358,11 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 			why = w.check.String() + " runs"
 		case w.State == Waiting:
 			why = "tasks of the previous worker may still run there"
-		case !t.Spec.Any(w.n.FitsNode):
+		case !w.n.FitsNode(need):
 			why = "too small: it has " + w.n.Total().String()
 		case n.trial:
 			why = fmt.Sprintf("on trial after %s in a row: gets one task at a time", plural(int64(n.row), "failure"))
-		case !t.Spec.Any(w.n.HasRoom):
+		case !w.n.HasRoom(need):
 			why = "busy: free are " + w.n.Free().String()
 		case kept != nil && kept != t && slices.Contains(keptNodes, w.n):
 			why = fmt.Sprintf("kept free for task %d, which is before it", kept.Seq)

@@ -80,14 +80,8 @@ func TestMisfits(t *testing.T) {
 			{pool.Need{CPUs: 2, Nodes: 2, Named: named("board=1")}, "too few nodes of the pool have what the task needs: 2 nodes with 2 CPUs, 1 board each"},
 			{pool.Need{CPUs: 1, Nodes: 3}, "too few nodes of the pool have what the task needs: 3 nodes with 1 CPU each"},
 		} {
-			if got := w.core.misfit(&pool.Spec{Need: tt.need}); got != tt.want {
+			if got := w.core.misfit(tt.need); got != tt.want {
 				t.Errorf("%v (connected: %v): %q, want %q", tt.need, connect, got, tt.want)
-			}
-		}
-		variants := []pool.Variant{{Need: pool.Need{CPUs: 8}, Own: pool.OfCPUs}, {Need: pool.Need{Named: named("board=2")}}, {Need: pool.Need{CPUs: 4}, Own: pool.OfCPUs}}
-		for n, want := range map[int]string{2: "no node of the pool has what the task needs: 8 CPUs; no node of the pool has what the task needs: 1 CPU, 2 board", 3: ""} {
-			if got := w.core.misfit(&pool.Spec{Need: pool.Need{CPUs: 1}, Variants: pool.NewVariants(variants[:n])}); got != want {
-				t.Errorf("%d variants (connected: %v): %q, want %q", n, connect, got, want)
 			}
 		}
 	}

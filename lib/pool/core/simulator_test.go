@@ -48,14 +48,6 @@ func TestSimulator(t *testing.T) {
 		w := newWorld(Config{
 			Policy: p, Shared: pool.Named{}.With("licence", 2000), Resources: []Resources{{Named: pool.Named{}.With("scratch", 1000)}},
 		}, needs, cpus...)
-		for i := 0; seed%3 == 0 && i < len(needs); i++ {
-			variants := []pool.Variant{
-				{Need: pool.Need{Share: 700, Named: pool.Named{}.With("licence", pool.Amount(r.IntN(1500)))}, Own: pool.OfGPUs},
-				{Need: pool.Need{CPUs: 1 + r.IntN(widest), Named: needs[i].Named}, Own: pool.OfCPUs | pool.OfNodes},
-				{Need: pool.Need{Named: needs[i].Named}},
-			}
-			w.ways = append(w.ways, pool.NewVariants(variants[r.IntN(3):]))
-		}
 		w.chunk = r.IntN(3) * 4
 		faults := r.Float64() * 0.1 // of all steps
 		for range 1500 {

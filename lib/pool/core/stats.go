@@ -148,27 +148,18 @@ func (c *Core) measure(n pool.Need, seconds float64) {
 	g.add(seconds)
 }
 
-// expected returns how long a task will probably take, in its fastest variant.
-func (c *Core) expected(t *pool.Task) time.Duration {
-	least := c.expectedAs(t, t.Spec.Way(0))
-	for i := 1; i < t.Spec.Ways(); i++ {
-		least = min(least, c.expectedAs(t, t.Spec.Way(i)))
-	}
-	return least
-}
-
 // likely is the part of its kind that a task must have time for to be started before a job ends. CPUs
 // that are not given to a task then are idle until the end of the job: with a larger part, more time
 // is lost by that than by tasks that are cut off.
 const likely = 0.75
 
-// expectedAs returns how long it will probably take with that need: by its own estimate, by the
-// user's, or by what others of its kind took.
-func (c *Core) expectedAs(t *pool.Task, need pool.Need) time.Duration {
+// expected returns how long a task will probably take: by its own estimate, by the user's, or by what others of its
+// kind took.
+func (c *Core) expected(t *pool.Task) time.Duration {
 	if d := cmp.Or(t.Spec.Time, c.TimePerTask); d > 0 {
 		return d
 	}
-	if g := c.hist[need]; g != nil && g.total >= 20 {
+	if g := c.hist[t.Need()]; g != nil && g.total >= 20 {
 		return time.Duration(g.quantile(likely) * float64(time.Second))
 	}
 	return 0
@@ -201,7 +192,7 @@ func (c *Core) checkSlow() {
 // late reports that a task would not end at any node before that node's job ends.
 func (c *Core) late(t *pool.Task) bool {
 	for _, w := range c.workers {
-		if t.Spec.Any(func(need pool.Need) bool { return !c.lateAt(t, need, w.n) }) {
+		if !c.lateAt(t, w.n) {
 			return false
 		}
 	}
@@ -340,11 +331,11 @@ func (c *Core) whyWaiting(t *pool.Task) string {
 		return "they would not end before the job does"
 	case len(c.workers) == 0:
 		return "not started: no node was available"
-	case t.Spec.Any(c.pool.Fits):
-	case slices.ContainsFunc(c.workers, func(w *Worker) bool { return t.Spec.Any(w.n.FitsNode) }):
+	case c.pool.Fits(t.Need()):
+	case slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.n.FitsNode(t.Need()) }):
 		return "not started: no node that is large enough took tasks"
 	default:
-		return "no available node is large enough: needs " + t.Spec.Needs()
+		return "no available node is large enough: needs " + t.Need().String()
 	}
 	return "not started"
 }

@@ -16,9 +16,6 @@ import (
 // read handles a task that was read, unless it was done in an earlier run.
 func (c *Core) read(in Input) {
 	t := in.Task
-	if in.Past.Variant < t.Spec.Ways() { // it may have had more variants before
-		t.Variant = int8(in.Past.Variant)
-	}
 	c.lastSeq = max(c.lastSeq, t.Seq)
 	c.stats.seen++
 	if s := in.Past.State; s == Succeeded || (s == Failed || s == Cancelled) && !c.RetryFailed {
@@ -74,7 +71,7 @@ func (c *Core) submit(t *pool.Task) (refused string) {
 	if c.Phase() != Running {
 		return "the pool is " + c.Phase().String()
 	}
-	if why := c.misfit(t.Spec); why != "" {
+	if why := c.misfit(t.Need()); why != "" {
 		return why
 	}
 	c.lastSeq = max(c.lastSeq, t.Seq)
@@ -104,7 +101,7 @@ func (c *Core) ready(t *pool.Task) {
 
 // push queues a task, unless no node of the pool could ever run it.
 func (c *Core) push(t *pool.Task) {
-	if why := c.misfit(t.Spec); why != "" {
+	if why := c.misfit(t.Need()); why != "" {
 		c.refuse(t, why)
 		return
 	}
@@ -139,8 +136,8 @@ func (c *Core) schedule() {
 
 // refuseMisfits refuses waiting tasks that are now known to be too large for every node.
 func (c *Core) refuseMisfits() {
-	for _, t := range c.pool.Misfits(func(s *pool.Spec) bool { return c.misfit(s) == "" }) {
-		c.refuse(t, c.misfit(t.Spec))
+	for _, t := range c.pool.Misfits(func(s *pool.Spec) bool { return c.misfit(s.Need) == "" }) {
+		c.refuse(t, c.misfit(t.Need()))
 	}
 }
 
@@ -233,7 +230,7 @@ func message(a *attempt) *wire.Run {
 	t := a.task
 	r := &wire.Run{
 		Key: a.key(), Text: wire.Text(t.Text), Argv: t.Spec.Argv, Mark: t.Spec.SlotMark, Dir: wire.Text(t.Spec.Dir),
-		Env: wire.Texts(t.Spec.Env), Need: t.Need(), Variant: t.Chosen(), Timeout: t.Spec.Timeout.Seconds(), Follow: a.slot == nil,
+		Env: wire.Texts(t.Spec.Env), Need: t.Need(), Timeout: t.Spec.Timeout.Seconds(), Follow: a.slot == nil,
 	}
 	if a.slot != nil {
 		r.CPUs, r.GPUs, r.Slot, r.Nodes = a.slot.CPUs, a.slot.GPUs, a.slot.Number, nodesOf(a.slot)
@@ -466,7 +463,7 @@ func (c *Core) back(w *Worker, k wire.Key) {
 
 func (c *Core) takeBack(a *attempt) {
 	c.forget(a)
-	c.do(Tried{Task: a.task, Result: &Result{Key: a.key(), Variant: a.task.Chosen(), Node: a.worker.Name(), What: "unrun"}})
+	c.do(Tried{Task: a.task, Result: &Result{Key: a.key(), Node: a.worker.Name(), What: "unrun"}})
 	a.task.Attempt--
 	c.stats.attempts--
 	c.push(a.task)

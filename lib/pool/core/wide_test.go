@@ -140,11 +140,11 @@ func TestTaskOfMoreNodesThanThereCanBe(t *testing.T) {
 		t.Errorf("the widest task that waits needs %d nodes, want 4", n)
 	}
 	const why = "the pool never has what the task needs: 5 nodes with 1 CPU each; it has 2 jobs of at most 2 nodes each"
-	if got := w.core.misfit(&pool.Spec{Need: pool.Need{CPUs: 1, Nodes: 5}}); got != why {
+	if got := w.core.misfit(pool.Need{CPUs: 1, Nodes: 5}); got != why {
 		t.Errorf("%q, want %q", got, why)
 	}
 	w.handle(JobLimit{Jobs: 3})
-	if got := w.core.misfit(&pool.Spec{Need: pool.Need{CPUs: 1, Nodes: 5}}); got != "" {
+	if got := w.core.misfit(pool.Need{CPUs: 1, Nodes: 5}); got != "" {
 		t.Errorf("with another job: %q", got)
 	}
 }

@@ -256,23 +256,9 @@ func (s *NodeSpec) mem(hello *wire.Hello) int64 {
 	return mem
 }
 
-// misfit returns why the pool could never run such tasks in any of their variants, even with all of
-// its nodes, or "".
-func (c *Core) misfit(s *pool.Spec) string {
-	var why []string
-	for i := range s.Ways() {
-		reason := c.misfitAs(s.Way(i))
-		if reason == "" {
-			return ""
-		}
-		why = append(why, reason)
-	}
-	return strings.Join(why, "; ")
-}
-
-// misfitAs is misfit for one variant. A node is taken as declared until its worker has reported its
-// size.
-func (c *Core) misfitAs(need pool.Need) string {
+// misfit returns why the pool could never run a task with that need, even with all of its nodes, or "". A node is
+// taken as declared until its worker has reported its size.
+func (c *Core) misfit(need pool.Need) string {
 	local := need
 	for _, name := range need.Named.Names() {
 		switch shared := c.Shared.Get(name); {

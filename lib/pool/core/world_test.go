@@ -16,7 +16,6 @@ import (
 type world struct {
 	cfg     Config
 	needs   []pool.Need // of the tasks 1, 2, ...
-	ways    []pool.Variants
 	now     time.Time
 	core    *Core
 	session int
@@ -45,7 +44,6 @@ type record struct {
 	state   PastState
 	seconds float64
 	attempt int32
-	variant int
 	worker  *process
 }
 
@@ -120,12 +118,9 @@ func (w *world) readMore() {
 		}
 		seq := int64(i + 1)
 		t := &pool.Task{Seq: seq, Text: "x", Spec: &pool.Spec{Need: need}}
-		if i < len(w.ways) {
-			t.Spec.Variants = w.ways[i]
-		}
 		var past Past
 		if r := w.past[seq]; r != nil {
-			past.State, past.Seconds, past.Variant, t.Attempt = r.state, r.seconds, r.variant, r.attempt
+			past.State, past.Seconds, t.Attempt = r.state, r.seconds, r.attempt
 			if r.worker != nil {
 				past.Worker = uint16(r.worker.id)
 			}
@@ -167,7 +162,7 @@ func (w *world) handle(e Event) {
 			w.process(e.Worker).lease = w.now.Add(leaseTime)
 		case Start:
 			r := w.record(e.Run.Seq)
-			r.state, r.attempt, r.variant, r.worker = Started, e.Run.Attempt, max(0, e.Run.Variant-1), w.process(e.Worker)
+			r.state, r.attempt, r.worker = Started, e.Run.Attempt, w.process(e.Worker)
 			w.toWorker(e.Worker, &wire.Message{Run: e.Run})
 		case Send:
 			w.toWorker(e.Worker, e.Message)

@@ -29,7 +29,7 @@ func show(in *Reader) string {
 			return b.String()
 		}
 		fmt.Fprintf(&b, "%d %q", t.Seq, t.Text)
-		if n := t.Spec.Needs(); n != "1 CPU" {
+		if n := t.Spec.Need.String(); n != "1 CPU" {
 			b.WriteString(" " + n)
 		}
 		if t.Extra != nil {
@@ -76,18 +76,18 @@ func TestInput(t *testing.T) {
 				"3 BAD x:3: need: invalid name of a resource: \"L\": expected lower-case letters, digits and _\n",
 		},
 		{
-			"variants", "#JOBPOOL need=gpus=1,licence=2|cpus=16,mem=2G|nodes=2 cpus=4\na\n#JOBPOOL need=gpus=1\nb\n#JOBPOOL need=licence=1\nc\n", Options{},
-			"1 \"a\" 4 CPUs, 1 GPU, 2 licence or 16 CPUs, 2G or 2 nodes with 4 CPUs each\n2 \"b\" 4 CPUs, 1 GPU\n3 \"c\" 4 CPUs, 1 licence\n",
+			"amounts as resources", "#JOBPOOL need=gpus=1,licence=2 cpus=4\na\n#JOBPOOL need=mem=2G,scratch=1\nb\n#JOBPOOL need=cpus=2\nc\n", Options{},
+			"1 \"a\" 4 CPUs, 1 GPU, 2 licence\n2 \"b\" 4 CPUs, 1 GPU, 2G, 1 scratch\n3 \"c\" 2 CPUs, 1 GPU, 2G\n",
 		},
+		{"alternatives", "#JOBPOOL need=gpus=1|cpus=16", Options{}, "ERROR x:1: need: \"gpus=1|cpus=16\" has alternatives: a task needs one list of resources\n"},
 		{
-			"variants in json", `{"cmd":"a","need":"gpus=1 | cpus=16","mem":"1G"}` + "\n" + `{"cmd":"b","need":[{"gpus":0.5},"cpus=2"]}` + "\n" + `{"cmd":"c","need":[{"gpus":"1|cpus=2"}]}` + "\n" + `{"cmd":"d","need":[]}`, Options{JSON: true},
-			"1 \"a\" 1 CPU, 1 GPU, 1G or 16 CPUs, 1G\n2 \"b\" 1 CPU, 0.5 GPU or 2 CPUs\n3 BAD x:3: not a task: need: \"gpus=1|cpus=2\" is not of the form NAME=AMOUNT\n4 BAD x:4: need: \"\" is not of the form NAME=AMOUNT\n",
+			"alternatives in json", `{"cmd":"a","need":"gpus=1 | cpus=16"}` + "\n" + `{"cmd":"b","need":[{"gpus":0.5},"cpus=2"]}` + "\n" + `{"cmd":"c","need":[{"gpus":"1|cpus=2"}]}`, Options{JSON: true},
+			"1 BAD x:1: need: \"gpus=1 | cpus=16\" has alternatives: a task needs one list of resources\n" +
+				"2 BAD x:2: not a task: need: [{\"gpus\":0.5},\"cpus=2\"] is neither an object nor a string\n" +
+				"3 BAD x:3: not a task: need: [{\"gpus\":\"1|cpus=2\"}] is neither an object nor a string\n",
 		},
-		{"what is a setting", "#JOBPOOL need=gpu=1|cpu=16", Options{}, "ERROR x:1: need: invalid name of a resource: \"gpu\": did you mean \"gpus\"?\n"},
-		{"same variants", "#JOBPOOL need=gpus=1|gpus=1", Options{}, "ERROR x:1: need: variant \"gpus=1\" is named twice\n"},
-		{"same resource", "#JOBPOOL need=gpus=1,gpus=2|cpus=1", Options{}, "ERROR x:1: need: resource \"gpus\" is named twice\n"},
-		{"bad variant", "#JOBPOOL need=gpus=1|cpus=0", Options{}, "ERROR x:1: need: cpus: invalid number \"0\": expected a whole number from 1 to 16384\n"},
-		{"many variants", "#JOBPOOL need=cpus=1|cpus=2|cpus=3|cpus=4|cpus=5|cpus=6|cpus=7|cpus=8|cpus=9", Options{}, "ERROR x:1: need: 9 variants, at most 8 are possible\n"},
+		{"what is a setting", "#JOBPOOL need=gpu=1", Options{}, "ERROR x:1: need: invalid name of a resource: \"gpu\": did you mean \"gpus\"?\n"},
+		{"same resource", "#JOBPOOL need=gpus=1,gpus=2", Options{}, "ERROR x:1: need: resource \"gpus\" is named twice\n"},
 		{"bad value", "#JOBPOOL cpus=0", Options{}, "ERROR x:1: cpus: invalid number \"0\": expected a whole number from 1 to 16384\n"},
 		{"template", "a b\n#x\n", Options{Template: []string{"echo", "-n"}}, "1 \"echo\\x00-n\\x00a b\"\n2 \"echo\\x00-n\\x00#x\"\n"},
 		{

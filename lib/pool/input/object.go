@@ -98,24 +98,10 @@ func (t *jsonSize) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// jsonNeed is what a task needs as --need has it: a string such as "license=1,scratch=50G", an
-// object, or a list of those, which are variants.
+// jsonNeed is what a task needs as --need has it: a string such as "license=1,scratch=50G", or an object.
 type jsonNeed string
 
 func (n *jsonNeed) UnmarshalJSON(b []byte) error {
-	var list []json.RawMessage
-	if json.Unmarshal(b, &list) == nil {
-		var parts []string
-		for _, x := range list {
-			var one jsonNeed
-			if err := one.UnmarshalJSON(x); err != nil {
-				return err
-			}
-			parts = append(parts, string(one))
-		}
-		*n = jsonNeed(strings.Join(parts, " | "))
-		return nil
-	}
 	var s string
 	if json.Unmarshal(b, &s) == nil {
 		*n = jsonNeed(s)
@@ -123,7 +109,7 @@ func (n *jsonNeed) UnmarshalJSON(b []byte) error {
 	}
 	var object map[string]jsonText
 	if err := json.Unmarshal(b, &object); err != nil {
-		return fmt.Errorf("need: %s is neither an object, a string nor a list of those", b)
+		return fmt.Errorf("need: %s is neither an object nor a string", b)
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(object)) {

@@ -15,21 +15,18 @@ import (
 // maxCount limits CPUs and GPUs of a task.
 const maxCount = 1 << 14
 
-// amounts are the settings of which a variant can have its own, by name.
-var amounts = map[string]struct {
-	own pool.Settings
-	set func(n *pool.Need, value string) error
-}{
-	"cpus": {pool.OfCPUs, func(n *pool.Need, v string) (err error) { n.CPUs, err = count(v, 1); return }},
-	"gpus": {pool.OfGPUs, func(n *pool.Need, v string) (err error) { n.GPUs, n.Share, err = gpus(v); return }},
-	"mem":  {pool.OfMem, func(n *pool.Need, v string) (err error) { n.Mem, err = unit.SizeWithUnit(v); return }},
-	"nodes": {pool.OfNodes, func(n *pool.Need, v string) error {
+// amounts are the settings that --need may have, too, by name.
+var amounts = map[string]func(n *pool.Need, value string) error{
+	"cpus": func(n *pool.Need, v string) (err error) { n.CPUs, err = count(v, 1); return },
+	"gpus": func(n *pool.Need, v string) (err error) { n.GPUs, n.Share, err = gpus(v); return },
+	"mem":  func(n *pool.Need, v string) (err error) { n.Mem, err = unit.SizeWithUnit(v); return },
+	"nodes": func(n *pool.Need, v string) error {
 		nodes, err := count(v, 1)
 		if n.Nodes = int32(nodes); nodes == 1 {
 			n.Nodes = 0
 		}
 		return err
-	}},
+	},
 }
 
 // setters are the other settings a task can have.
@@ -53,8 +50,8 @@ var setters = map[string]func(s *pool.Spec, value string) error{
 // Set changes one setting of s, such as "cpus".
 func Set(s *pool.Spec, name, value string) error {
 	var err error
-	if amount, ok := amounts[name]; ok {
-		err = amount.set(&s.Need, value)
+	if set, ok := amounts[name]; ok {
+		err = set(&s.Need, value)
 	} else if set, ok := setters[name]; ok {
 		err = set(s, value)
 	} else {
@@ -68,55 +65,35 @@ func Set(s *pool.Spec, name, value string) error {
 	return nil
 }
 
-// need reads "license=1,scratch=50G", or variants: "gpus=1 | cpus=16".
+// need reads "license=1,scratch=50G,gpus=1". Named resources are no others than these.
 func need(s *pool.Spec, text string) error {
-	var list []pool.Variant
-	for part := range strings.SplitSeq(text, "|") {
-		v, err := variant(part)
-		if err != nil {
-			return err
-		}
-		if slices.Contains(list, v) {
-			return fmt.Errorf("variant %q is named twice", strings.TrimSpace(part))
-		}
-		list = append(list, v)
+	if strings.Contains(text, "|") {
+		return fmt.Errorf("%q has alternatives: a task needs one list of resources", text)
 	}
-	switch {
-	case len(list) > pool.MaxVariants:
-		return fmt.Errorf("%d variants, at most %d are possible", len(list), pool.MaxVariants)
-	case len(list) == 1 && list[0].Own == 0:
-		s.Need.Named, s.Variants = list[0].Need.Named, pool.Variants{}
-	default:
-		s.Need.Named, s.Variants = pool.Named{}, pool.NewVariants(list)
-	}
-	return nil
-}
-
-// variant reads "gpus=1,license=2".
-func variant(text string) (pool.Variant, error) {
-	var v pool.Variant
 	var named []string
+	seen := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		amount, ok := amounts[name]
+		set, ok := amounts[name]
 		switch {
 		case !ok:
 			named = append(named, part)
-		case v.Own&amount.own != 0:
-			return v, fmt.Errorf("resource %q is named twice", name)
-		default:
-			if err := amount.set(&v.Need, value); err != nil {
-				return v, fmt.Errorf("%s: %w", name, err)
-			}
-			v.Own |= amount.own
+			continue
+		case seen[name]:
+			return fmt.Errorf("resource %q is named twice", name)
+		}
+		seen[name] = true
+		if err := set(&s.Need, value); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	s.Need.Named = pool.Named{}
 	if named == nil {
-		return v, nil
+		return nil
 	}
 	var err error
-	v.Need.Named, err = pool.ParseNamed(strings.Join(named, ","))
-	return v, err
+	s.Need.Named, err = pool.ParseNamed(strings.Join(named, ","))
+	return err
 }
 
 // gpus reads a number of GPUs, or a part of one in thousandths.
@@ -186,9 +163,9 @@ func (in *interner) get(s pool.Spec) *pool.Spec {
 
 // add makes another one known.
 func (in *interner) add(s pool.Spec) *pool.Spec {
-	k := fmt.Sprintf("%d|%d|%d|%d|%d|%v|%v|%d|%d|%d|%q|%q|%v|%v",
+	k := fmt.Sprintf("%d|%d|%d|%d|%d|%v|%d|%d|%d|%q|%q|%v|%v",
 		s.Need.CPUs, s.Need.GPUs, s.Need.Share, s.Need.Nodes, s.Need.Mem, s.Need.Named,
-		s.Variants, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
+		s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
 	if in.known == nil || len(in.known) > 10000 {
 		in.known = map[string]*pool.Spec{} // an endless input must not fill the memory
 	}
@@ -200,6 +177,6 @@ func (in *interner) add(s pool.Spec) *pool.Spec {
 }
 
 func same(a, b *pool.Spec) bool {
-	return a.Need == b.Need && a.Variants == b.Variants && a.Priority == b.Priority && a.Timeout == b.Timeout && a.Time == b.Time &&
+	return a.Need == b.Need && a.Priority == b.Priority && a.Timeout == b.Timeout && a.Time == b.Time &&
 		a.Dir == b.Dir && a.Argv == b.Argv && a.SlotMark == b.SlotMark && slices.Equal(a.Env, b.Env)
 }

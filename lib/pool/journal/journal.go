@@ -65,7 +65,6 @@ type Record struct {
 	Time    float64      `json:"t"` // seconds since 1970
 	Seq     int64        `json:"seq,omitempty"`
 	Attempt int32        `json:"attempt,omitempty"`
-	Variant int          `json:"variant,omitempty"` // of several in which it could run, from 1 on
 	Hash    string       `json:"hash,omitempty"`
 	ID      string       `json:"id,omitempty"`
 	Node    string       `json:"node,omitempty"`
@@ -165,7 +164,6 @@ type Journal struct {
 type sendKey struct {
 	node    string
 	attempt int32
-	variant int
 }
 
 // probeTime is how long Held may keep the lock of a run to find out whether it is taken.
@@ -345,9 +343,9 @@ func (j *Journal) sync() {
 	}
 }
 
-// Sent notes that a task is handed to a node, and in which variant.
-func (j *Journal) Sent(node string, attempt int32, variant int, seq int64) {
-	k := sendKey{node, attempt, variant}
+// Sent notes that a task is handed to a node.
+func (j *Journal) Sent(node string, attempt int32, seq int64) {
+	k := sendKey{node, attempt}
 	if len(j.sends[k]) == 0 {
 		j.order = append(j.order, k)
 	}
@@ -362,7 +360,7 @@ func (j *Journal) Add(r *Record) {
 
 func (j *Journal) flushSent(now float64) {
 	for _, k := range j.order {
-		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Variant: k.variant, Tasks: FormatSeqs(j.sends[k])})
+		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Tasks: FormatSeqs(j.sends[k])})
 		j.sends[k] = j.sends[k][:0]
 	}
 	j.order = j.order[:0]

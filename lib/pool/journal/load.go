@@ -77,8 +77,6 @@ type History struct {
 	last int64
 
 	entries []Entry // by number
-	// variants has the variants in which tasks ran last, unless that was the first.
-	variants map[int64]int
 	// deaths counts how often in a row a task was handed out before its scheduler died, without the last
 	// time.
 	deaths  map[int64]int
@@ -105,14 +103,6 @@ func (h *History) Count(state State) (n int) {
 		}
 	}
 	return n
-}
-
-// Variant is the way in which a task ran last, from 0 on.
-func (h *History) Variant(seq int64) int {
-	if h == nil {
-		return 0
-	}
-	return h.variants[seq]
 }
 
 // Deaths is how often in a row a task was handed out before its scheduler died, as far as is known: no
@@ -261,7 +251,6 @@ func (h *History) add(r *Record) error {
 				e.State, e.Worker = Started, h.current[r.Node]
 			}
 			e.Attempt = max(e.Attempt, r.Attempt)
-			h.ran(seq, r.Variant)
 		})
 	case Try:
 		delete(h.deaths, r.Seq)
@@ -310,19 +299,6 @@ func (h *History) reopen() {
 func (e *Entry) reopen() {
 	if e.State == Failed || e.State == Cancelled {
 		e.State = Unknown
-	}
-}
-
-// ran notes the variant in which a task ran.
-func (h *History) ran(seq int64, variant int) {
-	switch {
-	case variant > 1 && variant <= pool.MaxVariants:
-		if h.variants == nil {
-			h.variants = map[int64]int{}
-		}
-		h.variants[seq] = variant - 1
-	case h.variants != nil:
-		delete(h.variants, seq)
 	}
 }
 

@@ -58,7 +58,6 @@ type TaskEnd struct {
 	Error   string       `json:"error,omitempty"`
 	Node    string       `json:"node,omitempty"`
 	Attempt int32        `json:"attempt"`
-	Variant int          `json:"variant,omitempty"` // of several in which it could run, from 1 on
 	Seconds float64      `json:"seconds"`
 	MaxRSS  int64        `json:"maxrss,omitempty"`
 	Stdout  string       `json:"stdout,omitempty"`
@@ -76,8 +75,7 @@ type TaskInfo struct {
 	Node    string  `json:"node,omitempty"`
 	PID     int     `json:"pid,omitempty"`
 	Attempt int32   `json:"attempt,omitempty"`
-	Variant int     `json:"variant,omitempty"` // in which it runs, from 1 on, if there are several
-	Need    string  `json:"need"`              // what it takes, or, before it was sent to a node, what it could take
+	Need    string  `json:"need"` // what it takes, or, before it was sent to a node, what it could take
 	Seconds float64 `json:"seconds,omitempty"`
 	Reason  string  `json:"reason,omitempty"`
 	Command string  `json:"command"`
@@ -138,10 +136,7 @@ func (s *scheduler) list() []TaskInfo {
 	for i, x := range all {
 		out[i] = TaskInfo{
 			Seq: x.Task.Seq, ID: x.Task.ID(), State: x.State, Node: x.Node, PID: x.PID, Attempt: x.Task.Attempt, Seconds: x.Seconds,
-			Reason: x.Reason, Command: journal.Command(x.Task), Need: x.Task.Spec.Needs(),
-		}
-		if x.Node != "" && x.Task.Chosen() > 0 {
-			out[i].Variant, out[i].Need = x.Task.Chosen(), x.Task.Need().String()
+			Reason: x.Reason, Command: journal.Command(x.Task), Need: x.Task.Need().String(),
 		}
 	}
 	return out
@@ -248,7 +243,7 @@ func (c *recent) add(r *core.Result, id string, out [2][]byte) {
 func taskEnd(r *core.Result, id string, out [2][]byte) *TaskEnd {
 	e := &TaskEnd{
 		Seq: r.Seq, ID: id, What: r.What, Exit: r.Exit, Signal: r.Signal, Error: string(r.Error),
-		Node: r.Node, Attempt: r.Attempt, Variant: r.Variant, Seconds: r.Seconds, MaxRSS: r.MaxRSS,
+		Node: r.Node, Attempt: r.Attempt, Seconds: r.Seconds, MaxRSS: r.MaxRSS,
 	}
 	if e.Stdout = string(out[0]); !utf8.Valid(out[0]) {
 		e.Stdout, e.StdoutBytes = "", out[0]

@@ -142,7 +142,7 @@ func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 			return core.Past{}, err
 		}
 	}
-	past := core.Past{State: pastStates[e.State], Worker: e.Worker, Seconds: e.Seconds(), Variant: s.History.Variant(t.Seq)}
+	past := core.Past{State: pastStates[e.State], Worker: e.Worker, Seconds: e.Seconds()}
 	if !s.Elastic { // else the jobs of schedulers may end at any time
 		past.Deaths = s.History.Deaths(t.Seq)
 	}

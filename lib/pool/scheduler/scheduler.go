@@ -254,7 +254,7 @@ func (s *scheduler) apply(effect core.Effect) {
 		s.message(e.Worker, e.Message)
 	case core.Start:
 		describe(e)
-		s.Journal.Sent(e.Worker.Name(), e.Run.Attempt, e.Run.Variant, e.Run.Seq)
+		s.Journal.Sent(e.Worker.Name(), e.Run.Attempt, e.Run.Seq)
 		if c := s.conns[e.Worker]; c != nil {
 			c.runs = append(c.runs, &wire.Message{Run: e.Run})
 		}
@@ -329,7 +329,7 @@ func (s *scheduler) askJob() {
 // record is what the journal has of an attempt.
 func record(kind string, t *pool.Task, r *core.Result) *journal.Record {
 	rec := &journal.Record{
-		Kind: kind, Time: now(), Seq: r.Seq, Attempt: r.Attempt, Variant: r.Variant, Hash: journal.FormatHash(journal.Hash(t)), ID: t.ID(),
+		Kind: kind, Time: now(), Seq: r.Seq, Attempt: r.Attempt, Hash: journal.FormatHash(journal.Hash(t)), ID: t.ID(),
 		Node: r.Node, What: r.What, Exit: r.Exit, Signal: r.Signal, Start: r.Start, Seconds: r.Seconds,
 		User: r.User, System: r.System, MaxRSS: r.MaxRSS, Error: r.Error,
 	}

@@ -308,7 +308,6 @@ type Run struct {
 	Dir     Text      `json:"d,omitempty"`
 	Env     []Text    `json:"e,omitempty"`
 	Need    pool.Need `json:"n"`
-	Variant int       `json:"w,omitempty"` // the number of the way in which it runs, if it has several
 	CPUs    []int     `json:"p,omitempty"`
 	GPUs    []string  `json:"g,omitempty"`
 	Slot    int       `json:"k,omitempty"` // its number

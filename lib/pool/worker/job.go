@@ -271,9 +271,6 @@ func (w *worker) taskEnv(r *wire.Run) []string {
 	if r.ID != "" {
 		env = append(env, "JOBPOOL_ID="+string(r.ID))
 	}
-	if r.Variant > 0 {
-		env = append(env, "JOBPOOL_VARIANT="+strconv.Itoa(r.Variant))
-	}
 	if w.setup.HideGPUs {
 		ids := strings.Join(r.GPUs, ",")
 		env = append(env, "JOBPOOL_GPUS="+ids, w.setup.GPUVar+"="+ids)

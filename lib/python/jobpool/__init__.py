@@ -76,8 +76,7 @@ class Result(object):
     """How a command has ended.
 
     what is ok, failed, nostart, timeout, oom (out of memory), cancelled, refused or output (some of its output is
-    lost); seconds is its time, maxrss is in bytes. variant is the number of the variant of need in
-    which it ran, from 1 on, or 0 if there were none. stdout and stderr are text, in which what is not
+    lost); seconds is its time, maxrss is in bytes. stdout and stderr are text, in which what is not
     UTF-8 is replaced; stdout_bytes and stderr_bytes are what was printed.
     """
 
@@ -90,7 +89,6 @@ class Result(object):
         self.error = answer.get("error", "")
         self.node = answer.get("node", "")
         self.attempt = answer.get("attempt", 0)
-        self.variant = answer.get("variant", 0)
         self.seconds = answer.get("seconds", 0.0)
         self.maxrss = answer.get("maxrss", 0)
         self.stdout_bytes = _output(answer, "stdout")
@@ -357,8 +355,7 @@ class Pool(concurrent.futures.Executor):
 
         A string is for the shell, a list is a program with its arguments. needs are the fields of a
         task as jobpool --jsonl has them: cpus, gpus, mem, need, nodes, timeout, time, priority, cwd, env, id,
-        after, stdin (a str). need is a str such as "gpus=1 | cpus=16", a dict, or a list of these, which are
-        variants. With check, a task that does not end well is a TaskFailed.
+        after, stdin (a str). need is a str such as "license=1" or a dict. With check, a task that does not end well is a TaskFailed.
         """
         task = dict(needs, capture=True)
         task["cmd" if isinstance(command, str) else "argv"] = command if isinstance(command, str) else [os.fspath(word) for word in command]

@@ -220,27 +220,21 @@ func ctlList(c *cli.Context) error {
 		return nil
 	}
 	t := app.Table{
-		Header: []string{"TASK", "ID", "STATE", "NODE", "PID", "TIME", "REASON", "VARIANT", "COMMAND", "NEEDS"},
+		Header: []string{"TASK", "ID", "STATE", "NODE", "PID", "TIME", "REASON", "COMMAND", "NEEDS"},
 		Right:  []string{"TASK", "PID", "TIME"}, Drop: []string{"PID", "ID"}, OneLine: true,
-	}
-	if !slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Variant > 0 }) {
-		t.Omit = append(t.Omit, "VARIANT")
 	}
 	if !slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Need != "" && x.Need != pool.Need{CPUs: 1}.String() }) {
 		t.Omit = append(t.Omit, "NEEDS")
 	}
 	for _, x := range a.Tasks {
-		pid, at, variant := "", "", ""
+		pid, at := "", ""
 		if x.PID > 0 {
 			pid = strconv.Itoa(x.PID)
 		}
 		if x.Seconds > 0 {
 			at = seconds(x.Seconds)
 		}
-		if x.Variant > 0 {
-			variant = fmt.Sprintf("%d: %s", x.Variant, x.Need)
-		}
-		t.Add(strconv.FormatInt(x.Seq, 10), x.ID, x.State, x.Node, pid, at, x.Reason, variant, x.Command, x.Need)
+		t.Add(strconv.FormatInt(x.Seq, 10), x.ID, x.State, x.Node, pid, at, x.Reason, x.Command, x.Need)
 	}
 	return t.Print(c.App.Writer)
 }
@@ -339,7 +333,7 @@ func needFlags(tasks string) []cli.Flag {
 	}
 	return []cli.Flag{
 		str("cpus", "CPUs for "+tasks+": `N`", "c"), str("gpus", "GPUs for "+tasks+": `N`"), str("mem", "memory for "+tasks+": `SIZE`"),
-		str("need", "named resources for "+tasks+", or variants: `LIST`"),
+		str("need", "named resources for "+tasks+": `LIST`"),
 		str("task-nodes", "run "+tasks+" on `N` nodes, each with these CPUs, GPUs and memory"),
 		str("timeout", "end "+tasks+" after `TIME`"),
 	}

@@ -63,7 +63,7 @@ func runFlags() []cli.Flag {
 		str("cpus", "CPUs for each task: `N`", "c"),
 		str("gpus", "GPUs for each task: `N`, or a part of one such as 0.5"),
 		str("mem", "memory for each task: `SIZE`, such as 4GiB"),
-		str("need", "named resources for each task: `LIST`, such as license=1, or variants, such as 'gpus=1 | cpus=16'"),
+		str("need", "named resources for each task: `LIST`, such as license=1"),
 		oneOf("mem-limit", "enforce --mem: `HOW` is auto, or none: count only (auto)", "auto", "none"),
 		str("task-nodes", "run each task on `N` nodes, each with these CPUs, GPUs and memory"),
 		str("timeout", "end a task after `TIME`, or N% of the median"),

@@ -76,7 +76,7 @@ func pastTasks(p *journal.Past) []scheduler.TaskInfo {
 	out := []scheduler.TaskInfo{}
 	for _, t := range p.Tasks {
 		out = append(out, scheduler.TaskInfo{
-			Seq: t.Seq, ID: t.ID, State: t.State(), Node: t.Node, Attempt: t.Attempt, Variant: t.Variant, Seconds: t.Seconds,
+			Seq: t.Seq, ID: t.ID, State: t.State(), Node: t.Node, Attempt: t.Attempt, Seconds: t.Seconds,
 			Reason: scheduler.Outcome(&t.Record), Command: string(t.Command),
 		})
 	}

@@ -20,7 +20,7 @@ func TestEndedRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	killed.Sent("n1", 1, 0, 1)
+	killed.Sent("n1", 1, 1)
 	if err := killed.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func TestControlWithoutARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	killed.Sent("n1", 1, 0, 1)
+	killed.Sent("n1", 1, 1)
 	if err := killed.Close(); err != nil {
 		t.Fatal(err)
 	}
