@@ -101,7 +101,7 @@ jobpool ctl status`,
 				Name: "pilot", Hidden: true, Action: pilotAction,
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}, &cli.IntFlag{Name: "cpus"},
-					&cli.Int64Flag{Name: "mem"}, &cli.Int64Flag{Name: "mem-per-gpu"},
+					&cli.Int64Flag{Name: "mem"}, &cli.Int64Flag{Name: sbatch.MemPerGPU},
 				},
 			},
 			{Name: "reach", Hidden: true, Action: reachAction, SkipFlagParsing: true},
