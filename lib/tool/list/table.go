@@ -270,7 +270,8 @@ func (t tableOf) write(out io.Writer, rows []record) error {
 			}
 			cells = append(cells, cell)
 		}
-		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, code(r.Source), options(r.Request), shell.Join(r.Command), cost, machine, r.GPU)
+		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory, code(r.Source), options(r.Request), shell.Join(r.Command),
+			cost, machine, r.GPU)
 		if err := line(out, cells); err != nil {
 			return err
 		}
