@@ -263,7 +263,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=128k"); err != nil {
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "mode=0700,size=128k"); err != nil {
 		t.Fatalf("no tmpfs: %v", err)
 	}
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
@@ -292,7 +292,7 @@ func TestNoMoreFiles(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=8m,nr_inodes=100"); err != nil {
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "mode=0700,size=8m,nr_inodes=100"); err != nil {
 		t.Fatalf("no tmpfs: %v", err)
 	}
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()

@@ -95,7 +95,7 @@ func TestOutputOnAFullDisk(t *testing.T) {
 			if err := os.MkdirAll(full, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := syscall.Mount("none", full, "tmpfs", 0, "size=256k"); err != nil {
+			if err := syscall.Mount("none", full, "tmpfs", 0, "mode=0700,size=256k"); err != nil {
 				t.Fatalf("no tmpfs: %v", err)
 			}
 			defer func() { _ = syscall.Unmount(full, syscall.MNT_DETACH) }()

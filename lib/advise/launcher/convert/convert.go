@@ -83,6 +83,11 @@ func Unsaid(s *cluster.Snapshot, o Options) []string {
 			all = append(all, "nodes "+hostlist.Compress(strings.Split(g.Hosts, ","))+": they are in no partition")
 		}
 	}
+	for _, p := range s.Partitions {
+		if !file.Names(p.Name) {
+			all = append(all, fmt.Sprintf("partition %q: its name has a blank", p.Name))
+		}
+	}
 	d := describe(s, o)
 	for i, r := range d.Remarks {
 		if len(r.Unsaid) > 0 {
@@ -122,10 +127,12 @@ func describe(s *cluster.Snapshot, o Options) *launcher.Described {
 	return d
 }
 
-// named returns a snapshot with the partitions that its nodes name, if it has none.
+// named returns a snapshot with the partitions that its nodes name, if it has none, and else without those that cannot be named.
 func named(s *cluster.Snapshot) *cluster.Snapshot {
+	with := *s
 	if len(s.Partitions) > 0 {
-		return s
+		with.Partitions = slices.DeleteFunc(slices.Clone(s.Partitions), func(p slurm.Partition) bool { return !file.Names(p.Name) })
+		return &with
 	}
 	var names []string
 	for _, g := range s.Groups {
@@ -136,7 +143,6 @@ func named(s *cluster.Snapshot) *cluster.Snapshot {
 		}
 	}
 	slices.Sort(names)
-	with := *s
 	for _, name := range names {
 		with.Partitions = append(with.Partitions, slurm.Partition{Name: name, State: "UP", MaxTime: slurm.Unlimited})
 	}

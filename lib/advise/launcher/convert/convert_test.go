@@ -163,6 +163,7 @@ func FuzzConvert(f *testing.F) {
 	}
 	f.Add("NodeName=a Gres=gpu:a:2,gpu:b:1 Partitions=true,1 AvailableFeatures='x',#y\nPartitionName=p AllowAccounts=null")
 	f.Add("NodeName=, Partitions=0")
+	f.Add("NodeName=a \nPartitionName=p A")
 	f.Add("NodeName=a Partitions=p,\x7fq AvailableFeatures=a&b,,c\nPartitionName=pe, AllowQos=N/A")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := Read(strings.NewReader(text))

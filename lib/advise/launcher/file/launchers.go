@@ -95,7 +95,7 @@ func (d *decoder) slurm(n *yaml.Node) Entry {
 			d.pairs(n, "partitions", func(key, value *yaml.Node) {
 				p := d.partition(value)
 				p.Pos, p.Name = posOf(key), key.Value
-				if strings.ContainsAny(p.Name, ", \t") || p.Name == "" {
+				if !Names(p.Name) {
 					d.fail(key, "invalid partition name %q", p.Name)
 				}
 				e.Partitions = append(e.Partitions, p)
@@ -301,3 +301,6 @@ func CompileRegex(text string) (r Regex, unknown []string, err error) {
 	}
 	return r, unknown, nil
 }
+
+// Names reports whether a partition with this name can be in the file, and in an answer.
+func Names(partition string) bool { return partition != "" && !strings.ContainsAny(partition, ", \t") }
