@@ -71,7 +71,8 @@ func Hold(dir string, port int, path string) (*Held, error) {
 func (h *Held) Close() error {
 	_ = h.end.Close()
 	if err := h.holds.Wait(); err != nil {
-		return fmt.Errorf("testscripts/cluster/held: %w\n%s", err, h.said)
+		said := strings.Join(strings.Fields(h.said.String()), " ") // in a line, as reasons of skips are
+		return fmt.Errorf("testscripts/cluster/held: %w: %s", err, said[max(0, len(said)-1000):])
 	}
 	return nil
 }

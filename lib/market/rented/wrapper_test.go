@@ -142,7 +142,7 @@ func TestLastWord(t *testing.T) {
 	}
 	select {
 	case <-over:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 	}
 	_ = c.Process.Kill()
 	_ = c.Wait()
@@ -208,7 +208,7 @@ func TestKeyStays(t *testing.T) {
 			}
 			select {
 			case <-over:
-			case <-time.After(time.Minute):
+			case <-time.After(5 * time.Minute):
 			}
 			_ = c.Process.Kill()
 			_ = c.Wait()
