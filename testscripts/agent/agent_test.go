@@ -36,7 +36,7 @@ func setup(env *testscript.Env, more string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	env.Defer(func() { killLocalJobs(dir) })
+	env.Defer(func() { killLocalJobs(dir, env.WorkDir) })
 	path := filepath.Join(dir, "ponos.yaml")
 	env.Setenv("PONOS_CONFIG", path)
 	env.Setenv("EXAMPLES", filepath.Join(harness.Root(), "examples"))
@@ -190,8 +190,8 @@ func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// killLocalJobs ends the processes that jobs of a failed test have left.
-func killLocalJobs(dir string) {
+// killLocalJobs ends the processes that jobs of an agent have left, which run within a directory of the test.
+func killLocalJobs(dir, within string) {
 	files, _ := filepath.Glob(filepath.Join(dir, "data/state/local/running/*"))
 	for _, file := range files {
 		b, err := os.ReadFile(file)
@@ -200,7 +200,7 @@ func killLocalJobs(dir string) {
 		if err == nil {
 			_, err = fmt.Sscan(process, &pid)
 		}
-		if cwd, linkErr := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && linkErr == nil && strings.HasPrefix(cwd, dir) {
+		if cwd, linkErr := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && linkErr == nil && strings.HasPrefix(cwd, within) {
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
 		}
 	}

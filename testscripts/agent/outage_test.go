@@ -128,7 +128,7 @@ func newOutages(t *testing.T) *outages {
 	w.patient(10*time.Minute, time.Minute)
 	w.run("git", "init", "-q", "--bare", "-b", "main", w.file("hosted/r.git"))
 	w.run("git", "init", "-q", "-b", "main", w.file("work"))
-	t.Cleanup(func() { killLocalJobs(w.dir) })
+	t.Cleanup(func() { killLocalJobs(w.dir, w.dir) })
 	return w
 }
 
