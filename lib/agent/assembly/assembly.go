@@ -12,14 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
 	"github.com/ponos-tools/ponos/lib/agent/code/transfer"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/queue/arkindex"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -27,7 +23,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -59,7 +54,7 @@ type Options struct {
 
 // Read reads the configuration and prints its warnings.
 func (o Options) Read() (config.Config, error) {
-	c, err := config.Load(o.ConfigPath)
+	c, err := Configuration(o.ConfigPath)
 	if err != nil {
 		return c, err
 	}
@@ -91,11 +86,11 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	if !o.Turns && !o.Create {
 		p.places.Failed = nil // the other tools of a pipeline have it from the one that takes turns
 	}
-	sp, was, err := openSpool(ctx, p, o)
+	q, err := queueKindOf(c).open(ctx, p, o)
 	if err != nil {
 		return nil, err
 	}
-	data, err := p.identifyData(was, o.Create)
+	data, err := p.identifyData(q.was, o.Create)
 	if err != nil {
 		return nil, err
 	}
@@ -114,32 +109,30 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	var q queue.Queue = sp
-	if sp != nil {
-		if err := joinSpool(sp, store, was, data, c.Mode, o); err != nil {
+	if q.join != nil {
+		if err := q.join(store, data); err != nil {
 			return nil, err
 		}
-	} else if q, err = openArkindex(p); err != nil {
-		return nil, err
 	}
+	filled := queueKindOf(c).client != nil
 	can := p.mode.can()
 	p.Agent = &agent.Agent{
-		Queue: q, Runner: run, Store: store, Log: log.Logger,
+		Queue: q.Queue, Runner: run, Store: store, Log: log.Logger,
 		Environments: &environment.Store{
 			Dir: filepath.Join(c.DataDir, "environments"), Run: command.System, Timeout: time.Duration(c.Environment.Timeout),
 		},
-		Transfers:  &transfer.Store{Queue: q, Processes: c.ArtifactsDir(), Dir: filepath.Join(c.DataDir, "files")},
+		Transfers:  &transfer.Store{Queue: q.Queue, Processes: c.ArtifactsDir(), Dir: filepath.Join(c.DataDir, "files")},
 		TaskFormat: c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
 		ConfigFlag: c.Slurm.ConfigFlag,
-		// A process that can write to a spool of mode 0700 runs as this user.
-		LocalCode:   sp != nil,
+		// A process that can fill it runs as this user.
+		LocalCode:   filled,
 		WhyRefused:  can.refused,
 		Hopeless:    can.hopeless,
 		AskInterval: can.askInterval,
 		LongestTime: time.Duration(c.Slurm.Limits.Time),
 		Request:     func(t task.Task) task.Request { return requestOf(c, t) },
 		Retry:       c.Retry,
-		KeepSize:    c.KeepSize(),
+		KeepSize:    c.KeepSize(!filled),
 		MaxLog:      c.MaxLog(),
 		GiveUp:      time.Duration(c.Prepare.GiveUp),
 		Programs:    can.programs,
@@ -177,80 +170,6 @@ func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
 // Close closes the logs. Err is the error of the tool, which is reported to the places that are
 // configured.
 func (p *System) Close(err error) { p.log.close(err) }
-
-// openSpool opens the spool of the configuration, and returns its record of an agent with this name;
-// the spool is nil if the queue is not a spool.
-func openSpool(ctx context.Context, p *System, o Options) (*spool.Queue, queue.Beat, error) {
-	dir := p.Config.SpoolDir()
-	if dir == "" {
-		return nil, queue.Beat{}, nil
-	}
-	// An agent without any work so far may begin with a new spool; others may not.
-	data, err := dataID(p.Config.DataDir)
-	if err != nil {
-		return nil, queue.Beat{}, fault.Errorf(fault.Unavailable, "data_dir: %w", err)
-	}
-	var s *spool.Spool
-	switch {
-	case o.Create:
-		if s, err = spool.Make(dir, clock.Now()); err == nil {
-			p.places.Remember(dir, s.ID)
-		}
-	case data == "":
-		s, err = spool.MakeOnce(p.places, dir, clock.Now())
-	default:
-		s, err = spool.Open(dir)
-	}
-	if err != nil {
-		return nil, queue.Beat{}, err
-	}
-	name, err := agentName(ctx, p)
-	if err != nil {
-		return nil, queue.Beat{}, err
-	}
-	q, err := s.For(name)
-	if err != nil {
-		return nil, queue.Beat{}, err
-	}
-	was, err := s.Agent(name)
-	return q, was, err
-}
-
-// joinSpool records the agent in the spool, and the spool in the agent's state.
-func joinSpool(q *spool.Queue, store *agent.Store, was queue.Beat, data, mode string, o Options) error {
-	if err := rememberSpool(store, q.Spool); err != nil {
-		return err
-	}
-	// Queried once, as a turn makes no further calls of Slurm.
-	cache := filepath.Join(store.Dir, "agent."+mode)
-	if b, err := os.ReadFile(cache); err != nil || strings.TrimSpace(string(b)) != q.Agent {
-		if err := renameio.WriteFile(cache, []byte(q.Agent+"\n"), 0o600, renameio.WithTempDir(store.Dir)); err != nil {
-			return err
-		}
-	}
-	if o.Turns || was.Data != data {
-		q.Beat = queue.Beat{
-			Agent: q.Agent, Host: hostname(), PID: os.Getpid(), Start: command.StartOf(os.Getpid()),
-			Mode: mode, Data: data, Dir: filepath.Dir(store.Dir), Every: o.Every.Seconds(),
-		}
-	}
-	if o.Turns || was.Data == data {
-		return nil
-	}
-	// The spool records where the agent keeps its state, even if no turn was taken.
-	q.Beat.Seen = was.Seen
-	return q.Remember()
-}
-
-func openArkindex(p *System) (queue.Queue, error) {
-	c := p.Config
-	return arkindex.New(arkindex.Config{
-		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
-		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Memory: p.places, Mode: c.Mode, Logger: p.log.Logger,
-		// GPUs of Slurm and of rented machines are on other machines.
-		DeclareGPU: p.mode.can().otherGPUs,
-	})
-}
 
 // agentName returns the name of this agent in a spool. It stays the same as long as the agent can
 // find its jobs, even if its state directory is lost. Jobs of Slurm are found on every host of the

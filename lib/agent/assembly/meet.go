@@ -17,7 +17,7 @@ const maxMeet = 16
 // the first ones. It warns of options that have no effect, and of what it could not ask. Errors are those of CheckNeeds.
 func Meet(ctx context.Context, c config.Config, all []runner.Needs, warn func(error)) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(n runner.Needs) bool { return n.Request.IsZero() })
-	if c.Mode != "slurm" && slices.ContainsFunc(all, func(n runner.Needs) bool { return len(n.Request.Sbatch) > 0 }) {
+	if modeOf(c).can().try == nil && slices.ContainsFunc(all, func(n runner.Needs) bool { return len(n.Request.Sbatch) > 0 }) {
 		warn(fault.Hint(
 			fmt.Errorf("warning: options of sbatch have no effect in mode %s", c.Mode), "request resources with --find"))
 	}

@@ -29,6 +29,9 @@ type mode interface {
 
 // abilities are what only some modes can do; nil: this one cannot.
 type abilities struct {
+	where string // for people; "": its name says it
+	// near: tasks run on this machine, and asking what they do costs next to nothing.
+	near bool
 	// check reports problems with the needs of a task that is to be submitted.
 	check func(context.Context, runner.Needs) error
 	// try asks whether a job would be accepted, and returns its options.
@@ -38,19 +41,9 @@ type abilities struct {
 	daemon            *daemon        // the agent as a job
 	programs          *program.Store // see agent.Agent
 	instances         *rented.Runner
+	images            bool          // tasks are images, and nothing else is
 	otherGPUs         bool          // tasks may get GPUs that are not of this machine
 	askInterval       time.Duration // see agent.Agent
-}
-
-// modeOf returns the mode of a configuration.
-func modeOf(c config.Config) mode {
-	switch c.Mode {
-	case "slurm":
-		return newSlurmMode(c)
-	case "vast":
-		return &vastMode{config: c}
-	}
-	return localMode{c}
 }
 
 // localMode runs tasks on this machine.
@@ -59,9 +52,10 @@ type localMode struct{ config config.Config }
 func (m localMode) place(_ context.Context, _ *System, host string) (string, error) { return host, nil }
 
 func (m localMode) can() abilities {
-	return abilities{check: func(_ context.Context, n runner.Needs) error {
+	check := func(_ context.Context, n runner.Needs) error {
 		return fault.Wrap(fault.Failed, local.Check(n, machine(m.config)))
-	}}
+	}
+	return abilities{where: "on this machine", near: true, check: check}
 }
 
 func (m localMode) open(_ context.Context, _ *System, _ Options) (runner.Runner, error) {

@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // onEndLimit is how long the command of a group may run.
@@ -16,14 +16,14 @@ const onEndLimit = time.Minute
 
 // RunOnEnd runs the commands of groups whose tasks have ended.
 func (p *System) RunOnEnd(ctx context.Context) error {
-	q, ok := p.Agent.Queue.(*spool.Queue)
+	q, ok := p.Agent.Queue.(queue.Filled)
 	if !ok {
 		return nil
 	}
 	return runOnEnd(ctx, q, command.System)
 }
 
-func runOnEnd(ctx context.Context, q *spool.Queue, system command.Runner) error {
+func runOnEnd(ctx context.Context, q queue.Filled, system command.Runner) error {
 	over, err := q.Over()
 	errs := []error{err}
 	for _, o := range over {
@@ -39,9 +39,9 @@ func runOnEnd(ctx context.Context, q *spool.Queue, system command.Runner) error 
 	return errors.Join(errs...)
 }
 
-// SignOff tells the users of the spool that this agent takes no more turns.
+// SignOff tells the users of the queue that this agent takes no more turns.
 func (p *System) SignOff() error {
-	if q, ok := p.Agent.Queue.(*spool.Queue); ok {
+	if q, ok := p.Agent.Queue.(queue.Filled); ok {
 		return q.SignOff()
 	}
 	return nil

@@ -26,18 +26,21 @@ type slurmMode struct {
 	config   config.Config
 	client   *slurm.Client
 	runner   *slurmrunner.Runner
-	programs *program.Store // those that jobs run, once it is open
+	programs *program.Store // those that jobs run
 	refusals sync.Map       // answers of refused, by options of sbatch
 }
 
 func newSlurmMode(c config.Config) *slurmMode {
 	client := &slurm.Client{}
-	return &slurmMode{config: c, client: client, runner: slurmrunner.New(client, c.Slurm, Find)}
+	return &slurmMode{
+		config: c, client: client, runner: slurmrunner.New(client, c.Slurm, Find),
+		programs: &program.Store{Dir: filepath.Join(c.DataDir, "bin"), Installed: program.Installed},
+	}
 }
 
 func (m *slurmMode) can() abilities {
 	a := abilities{
-		check: m.check, try: m.runner.Try, refused: m.refused, hopeless: m.hopeless,
+		where: "on Slurm", check: m.check, try: m.runner.Try, refused: m.refused, hopeless: m.hopeless,
 		otherGPUs: len(m.config.Slurm.GPU) > 0, programs: m.programs,
 	}
 	if len(m.config.Slurm.Daemon) > 0 {
@@ -48,7 +51,6 @@ func (m *slurmMode) can() abilities {
 
 func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner, error) {
 	state := m.config.StateDir()
-	m.programs = &program.Store{Dir: filepath.Join(m.config.DataDir, "bin"), Installed: program.Installed}
 	m.runner.Pack(slurmrunner.Packing{
 		On: o.Pack, State: p.state, Programs: m.programs,
 		Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")},

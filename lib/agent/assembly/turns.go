@@ -12,12 +12,12 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/agent/guard"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 // Turns are the turns of an agent, which ponos-poll takes: one, or with Every one after the other.
@@ -113,9 +113,9 @@ func (t Turns) UntilDone(ctx context.Context) error {
 	}
 }
 
-// Left reports whether tasks are left that this agent could take, or has taken. It needs a spool.
+// Left reports whether tasks are left that this agent could take, or has taken. It needs a queue that people fill.
 func (p *System) Left() (bool, error) {
-	q, ok := p.Agent.Queue.(*spool.Queue)
+	q, ok := p.Agent.Queue.(queue.Filled)
 	if !ok {
 		return false, fault.Errorf(fault.Usage, "the queue of %q is not a spool: it is not known what is left", p.Config.Path)
 	}
@@ -147,7 +147,7 @@ type poller struct {
 
 // soon is the shortest pause before a turn that comes early because of news; longer where Slurm or a market is asked in it.
 func soon(p *System) time.Duration {
-	if p.Config.Mode == "local" {
+	if p.mode.can().near {
 		return looks
 	}
 	return time.Second
@@ -320,7 +320,7 @@ func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) wa
 
 // news reports whether something has happened that the last turn has not seen.
 func (p *poller) news() bool {
-	if q, ok := p.system.Agent.Queue.(*spool.Queue); ok && q.Fresh() {
+	if q, ok := p.system.Agent.Queue.(queue.Filled); ok && q.Fresh() {
 		return true
 	}
 	const journals = 3 // of a look

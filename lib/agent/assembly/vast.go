@@ -16,7 +16,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -39,7 +38,10 @@ type vastMode struct {
 func (m *vastMode) place(_ context.Context, _ *System, host string) (string, error) { return host, nil }
 
 func (m *vastMode) can() abilities {
-	return abilities{check: m.check, instances: m.runner, otherGPUs: true, askInterval: 2 * time.Duration(m.config.Vast.LogInterval)}
+	return abilities{
+		check: m.check, instances: m.runner, images: true, otherGPUs: true,
+		askInterval: 2 * time.Duration(m.config.Vast.LogInterval),
+	}
 }
 
 func (m *vastMode) check(_ context.Context, n runner.Needs) error {
@@ -86,9 +88,9 @@ func (p *System) Instances() (Instances, error) {
 	return Instances{r, p.Agent.Store, p.Agent.Queue}, nil
 }
 
-// Groups returns the groups of tasks that have one, where the queue is a spool.
+// Groups returns the groups of tasks that have one, where people fill the queue.
 func (i Instances) Groups() (map[task.ID]string, error) {
-	q, ok := i.queue.(*spool.Queue)
+	q, ok := i.queue.(queue.Filled)
 	if !ok {
 		return nil, nil
 	}

@@ -4,16 +4,13 @@ import (
 	"net/url"
 	pathpkg "path"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/base/unit"
-	"github.com/ponos-tools/ponos/lib/base/web"
 	"github.com/ponos-tools/ponos/lib/task/need"
 )
 
@@ -24,7 +21,7 @@ func writable(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }
 var levels = []string{"NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
 
 // finish derives settings from other keys, expands paths, and reports problems by key.
-func (c *Config) finish(problem func(key, format string, args ...any)) {
+func (c *Config) finish(kinds Kinds, problem func(key, format string, args ...any)) {
 	path := func(key string, p *string) {
 		if *p == "" {
 			return
@@ -50,20 +47,29 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 		problem("data_dir", "%q has a character that names of Slurm's log files cannot have", c.DataDir)
 	}
 
-	c.finishQueue(problem, path)
-	switch c.Mode {
-	case "":
-		c.Mode = "local"
-		if c.seen["vast_api"] {
-			c.Mode = "vast"
-		} else if c.seen["slurm"] {
-			c.Mode = "slurm"
+	r := Report{problem, path}
+	switch k := choose(kinds.Queues, c.Queue, c.seen); {
+	case k != nil:
+		if k.Place == "" {
+			c.Queue = k.Name
 		}
-	case "slurm", "local", "vast":
+		k.check(c, r)
+	case c.Queue == "":
+		problem("queue", `missing: set "url", "farm_id" and "seed" for Arkindex, or "queue: spool:DIR"`)
 	default:
-		problem("mode", `invalid value %q: expected "slurm", "vast" or "local"`, c.Mode)
+		problem("queue", "invalid value %q: expected %s", c.Queue, spellings(kinds.Queues))
 	}
-	c.finishVast(problem, path)
+	switch k := choose(kinds.Modes, c.Mode, c.seen); {
+	case k != nil:
+		c.Mode = k.Name
+	case c.Mode == "":
+		c.Mode = LocalKind.Name
+	default:
+		problem("mode", "invalid value %q: expected %s", c.Mode, spellings(kinds.Modes))
+	}
+	for _, k := range kinds.Modes {
+		k.check(c, r)
+	}
 	if level := strings.ToUpper(c.Logging.Level); !slices.Contains(levels, level) {
 		problem("logging.level", "invalid value %q: expected one of %s", c.Logging.Level, strings.Join(levels, ", "))
 	} else {
@@ -77,16 +83,6 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 			problem("sentry.dsn", "not a DSN of Sentry: expected one such as https://KEY@HOST/PROJECT")
 		}
 	}
-	if c.Slurm.Limits.GPUs < 0 {
-		problem("slurm.limits.gpus", "%d is negative", c.Slurm.Limits.GPUs)
-	}
-	if t := time.Duration(c.Slurm.Limits.Time); t != 0 && t < time.Minute {
-		problem("slurm.limits.time", "expected at least a minute")
-	}
-	c.Slurm.Pack.check(problem)
-	if _, err := unit.Risk(c.Slurm.Learn); c.Slurm.Learn != "" && err != nil {
-		problem("slurm.learn", "%v", err)
-	}
 	if _, err := need.ParseRules(c.Retry); err != nil {
 		problem("retry", "%v", err)
 	}
@@ -94,9 +90,6 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 		if _, err := pathpkg.Match(pattern, ""); err != nil {
 			problem("requests", "invalid pattern %q", pattern)
 		}
-	}
-	if size, err := unit.Size(c.Local.Memory); c.Local.Memory != "" && (err != nil || size <= 0) {
-		problem("local.memory", "invalid size %q", c.Local.Memory)
 	}
 	if d := c.Environment.Default; d != "" && d != "active" && d != "own" {
 		problem("environments.default", "invalid value %q: expected active or own", d)
@@ -106,17 +99,6 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	}
 	if size, err := unit.Size(c.MaxTaskLog); c.MaxTaskLog != "" && (err != nil || size <= 0) {
 		problem("max_task_log", "invalid size %q", c.MaxTaskLog)
-	}
-	for key, n := range map[string]int{"cpus": c.Local.CPUs, "gpus": c.Local.GPUs} {
-		if n < 0 {
-			problem("local."+key, "%d is negative", n)
-		}
-	}
-	if c.Local.MaxJobs < 0 {
-		problem("local.max_jobs", "%d is negative", c.Local.MaxJobs)
-	}
-	if c.Local.MaxJobs == 0 {
-		c.Local.MaxJobs = max(1, runtime.NumCPU()/2)
 	}
 	if strings.ContainsAny(c.Environment.PIPFlags, "\x00\n") {
 		problem("environments.pip_flags", "it has a line break")
@@ -138,39 +120,5 @@ func (p Pack) check(problem func(key, format string, args ...any)) {
 	}
 	if time.Duration(p.Time) < time.Duration(p.Limit)+time.Minute {
 		problem("slurm.pack.time", "expected at least a minute more than slurm.pack.limit")
-	}
-}
-
-func (c *Config) finishQueue(problem func(key, format string, args ...any), path func(key string, p *string)) {
-	if c.Queue == "" && c.URL != "" {
-		c.Queue = "arkindex"
-	}
-	spool, isSpool := strings.CutPrefix(c.Queue, "spool:")
-	switch {
-	case isSpool && spool == "":
-		problem("queue", `"spool:" lacks its directory`)
-	case isSpool:
-		path("queue", &spool)
-		c.Queue = "spool:" + spool
-	case c.Queue == "":
-		problem("queue", `missing: set "url", "farm_id" and "seed" for Arkindex, or "queue: spool:DIR"`)
-	case c.Queue != "arkindex":
-		problem("queue", `%q is neither "arkindex" nor "spool:DIR"`, c.Queue)
-	default:
-		if u, err := url.Parse(c.URL); c.URL == "" {
-			problem("url", "it is missing")
-		} else if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			problem("url", "not an http or https URL: %q", c.URL)
-		} else if !web.Private(u) {
-			problem("url", "not an https URL: the seed must not be sent unencrypted")
-		}
-		if c.FarmID == "" {
-			problem("farm_id", "it is missing")
-		} else if _, err := uuid.Parse(c.FarmID); err != nil {
-			problem("farm_id", "expected a UUID, not %q", c.FarmID)
-		}
-		if c.Seed == "" {
-			problem("seed", "it is missing")
-		}
 	}
 }

@@ -72,10 +72,10 @@ type Keep struct {
 	MaxSize string `yaml:"max_size"` // of a task; 0: nothing is kept
 }
 
-// KeepSize returns how much is kept of what a task writes to its working directory, in bytes. Tasks of Arkindex publish
-// what they are to keep, so nothing is, unless the file says how much.
-func (c *Config) KeepSize() int64 {
-	if c.SpoolDir() == "" && !c.seen["keep"] {
+// KeepSize returns how much is kept of what a task writes to its working directory, in bytes. Where tasks publish what they
+// are to keep, nothing is, unless the file says how much.
+func (c *Config) KeepSize(publish bool) int64 {
+	if publish && !c.seen["keep"] {
 		return 0
 	}
 	size, _ := unit.Size(c.Keep.MaxSize) // it was checked
@@ -233,9 +233,9 @@ func Expand(path string) (string, error) {
 	return expanded, nil
 }
 
-// Load finds, reads and checks a configuration. Its error is of kind fault.Usage
+// Load finds, reads and checks a configuration of these kinds. Its error is of kind fault.Usage
 // and holds every problem of the file.
-func Load(flag string) (Config, error) {
+func Load(flag string, kinds Kinds) (Config, error) {
 	path, err := Find(flag)
 	if err != nil {
 		return Config{}, err
@@ -257,7 +257,7 @@ func Load(flag string) (Config, error) {
 			fault.Errorf(fault.Usage, "configuration: %q is a directory", path),
 			"name a file, such as "+filepath.Join(path, "ponos.yaml"))
 	}
-	c, err := Parse(f, path)
+	c, err := Parse(f, path, kinds)
 	if err != nil {
 		return Config{}, err
 	}
@@ -299,7 +299,7 @@ func TaskDirs(dataDir, id string) []string {
 func (c *Config) ArtifactsDir() string { return filepath.Join(c.DataDir, "data") }
 
 // SpoolDir returns the directory of a spool queue, or "" for another queue.
-func (c *Config) SpoolDir() string {
+func (c Config) SpoolDir() string {
 	if dir, ok := strings.CutPrefix(c.Queue, "spool:"); ok {
 		return dir
 	}

@@ -13,9 +13,12 @@ import (
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
+// known are the kinds of files in these tests.
+var known = Kinds{Queues: []Kind{SpoolKind, ArkindexKind}, Modes: []Kind{VastKind, SlurmKind, LocalKind}}
+
 func parse(t *testing.T, text string) (Config, error) {
 	t.Helper()
-	return Parse(strings.NewReader(text), "/etc/ponos/ponos.yaml")
+	return Parse(strings.NewReader(text), "/etc/ponos/ponos.yaml", known)
 }
 
 const arkindex = "url: https://arkindex.example.org/\nfarm_id: 5b0e0c1e-0000-4000-8000-000000000001\nseed: 0123abcd\n"
@@ -162,7 +165,7 @@ mode: cloud
 		`ponos.yaml:12: slurm.cpu.signal: with B: only the job script gets the signal`,
 		`ponos.yaml:16: local.max_jobs: expected a whole number`,
 		`ponos.yaml:17: retention: invalid duration "soon"`,
-		`ponos.yaml:18: mode: invalid value "cloud": expected "slurm", "vast" or "local"`,
+		`ponos.yaml:18: mode: invalid value "cloud": expected "vast", "slurm" or "local"`,
 		`ponos.yaml: seed: it is missing`,
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -194,14 +197,14 @@ func TestLoadWarnsOfReaders(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path, []byte(arkindex), 0o600), os.Chmod(path, 0o644)); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
-	c, err := Load(path)
+	c, err := Load(path, known)
 	if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "chmod 600") {
 		t.Errorf("%q, %v", c.Warnings, err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c, err = Load(path); err != nil || len(c.Warnings) != 0 {
+	if c, err = Load(path, known); err != nil || len(c.Warnings) != 0 {
 		t.Errorf("%q, %v", c.Warnings, err)
 	}
 }
@@ -211,7 +214,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("slurm: {base: {a: [1, 2], b: {c: d}}, gpu: *x}")
 	f.Add("a: &a [*a]")
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := Parse(strings.NewReader(text), "x.yaml"); err != nil && !fault.Is(err, fault.Usage) {
+		if _, err := Parse(strings.NewReader(text), "x.yaml", known); err != nil && !fault.Is(err, fault.Usage) {
 			t.Errorf("%q: %v is not of kind Usage", text, err)
 		}
 	})
@@ -239,7 +242,7 @@ func TestOthersWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := func() error {
-		c, err := Load(path)
+		c, err := Load(path, known)
 		if err == nil {
 			_, err = c.Vast.Key()
 		}

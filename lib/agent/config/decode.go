@@ -25,7 +25,7 @@ const maxSize = 1 << 20
 
 // Parse reads and checks a configuration. Path is used in messages, and relative paths in the file
 // are relative to its directory.
-func Parse(r io.Reader, path string) (Config, error) {
+func Parse(r io.Reader, path string, kinds Kinds) (Config, error) {
 	c := Default()
 	c.Path = path
 	text, err := io.ReadAll(io.LimitReader(r, maxSize+1))
@@ -49,7 +49,7 @@ func Parse(r io.Reader, path string) (Config, error) {
 		d.decode(doc.Content[0], reflect.ValueOf(&c).Elem(), "")
 	}
 	c.seen, c.lines = d.top, d.lines
-	c.finish(d.problem)
+	c.finish(kinds, d.problem)
 	return c, d.err()
 }
 

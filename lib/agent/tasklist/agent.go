@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/shell"
@@ -29,11 +29,11 @@ func Start(configFile, spoolDir string) string {
 	if spoolDir != "" {
 		return pipeline
 	}
-	cfg, err := config.Load(configFile)
+	cfg, err := assembly.Configuration(configFile)
 	if err != nil {
 		return pipeline
 	}
-	if cfg.Mode == "slurm" && len(cfg.Slurm.Daemon) > 0 {
+	if assembly.HasDaemon(cfg) {
 		setup := "ponos-setup"
 		if configFile != "" {
 			setup += " --config " + shell.Quote(configFile)
@@ -97,18 +97,18 @@ func Unattended(s queue.Client, start func() string, agents ...string) error {
 			err = fault.Hint(errors.New("warning: no agent has taken a turn in this spool"), "start it: "+start())
 		case agent == "" && last.Ended:
 			err = fault.Hint(
-				fmt.Errorf("warning: no agent runs: the last one ended at %s", spool.Moment(last.Seen, now)), "start it: "+start())
+				fmt.Errorf("warning: no agent runs: the last one ended at %s", queue.Moment(last.Seen, now)), "start it: "+start())
 		case agent == "":
 			err = fault.Hint(
 				fmt.Errorf("warning: no agent has taken a turn since %s (%s on host %s)",
-					spool.Moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)),
+					queue.Moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)),
 				"start it: "+start())
 		case b.Seen.IsZero():
 			err = fmt.Errorf("warning: agent %s, which has %s, has never taken a turn", task.Clean(agent), tasks(count[agent]))
 		default:
 			err = fault.Hint(
 				fmt.Errorf("warning: agent %s on host %s, which has %s, has not taken a turn since %s",
-					task.Clean(agent), task.Clean(b.Host), tasks(count[agent]), spool.Moment(b.Seen, now)),
+					task.Clean(agent), task.Clean(b.Host), tasks(count[agent]), queue.Moment(b.Seen, now)),
 				fmt.Sprintf("start it there, with the configuration whose data_dir is %q: %s", task.Clean(b.Dir), pipeline))
 		}
 		warnings = append(warnings, err)

@@ -16,9 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
-	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/spelling"
@@ -27,43 +26,30 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
-// SpoolDir returns the directory of the spool that a command line selects: dir, or else that of the
-// configuration.
-func SpoolDir(configFile, dir string) (string, error) {
-	if dir != "" {
-		return config.Expand(dir)
-	}
-	cfg, err := config.Load(configFile)
-	if err != nil {
-		return "", err
-	}
-	if dir = cfg.SpoolDir(); dir == "" {
-		return "", fault.Hint(
-			fault.Errorf(fault.Usage, "the queue of %q is %s, which is not a spool", cfg.Path, cfg.Queue), "name a spool with --spool DIR")
-	}
-	return dir, nil
-}
-
 // Make is Open that makes a new spool, unless the places that are remembered say that there was one.
 func Make(configFile, dir string, places place.Memory) (queue.Client, error) {
-	dir, err := SpoolDir(configFile, dir)
-	if err != nil {
-		return nil, err
-	}
-	return spool.MakeOnce(places, dir, clock.Now())
+	return open(configFile, dir, &places)
 }
 
-// Open opens the spool that a command line selects, which must exist.
-func Open(configFile, dir string) (queue.Client, error) {
-	named := dir != ""
-	dir, err := SpoolDir(configFile, dir)
+// Open opens the queue that a command line selects, which must exist: the spool in dir, or else that of the configuration.
+func Open(configFile, dir string) (queue.Client, error) { return open(configFile, dir, nil) }
+
+func open(configFile, dir string, before *place.Memory) (queue.Client, error) {
+	if dir == "" {
+		cfg, err := assembly.Configuration(configFile)
+		if err != nil {
+			return nil, err
+		}
+		return assembly.Client(cfg, before)
+	}
+	dir, err := config.Expand(dir)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "new")); errors.Is(err, fs.ErrNotExist) && named {
+	if _, err := os.Stat(filepath.Join(dir, "new")); errors.Is(err, fs.ErrNotExist) && before == nil {
 		return nil, fault.Hint(fault.Errorf(fault.Usage, "--spool: %q is not a spool", dir), "the first submission creates it")
 	}
-	return spool.Open(dir)
+	return assembly.ClientOf(dir, before)
 }
 
 // States are the values of a filter by state: the states, and words for several of them.

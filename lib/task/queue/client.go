@@ -171,3 +171,12 @@ func (b Beat) Late(now time.Time) bool {
 	}
 	return now.Sub(b.Seen) > limit
 }
+
+// Moment is a time, without the day if that is today.
+func Moment(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() != now.YearDay() || t.Year() != now.Year() {
+		return t.Format(time.DateTime)
+	}
+	return t.Format(time.TimeOnly)
+}

@@ -12,7 +12,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
-	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -216,7 +215,7 @@ func (ch change) meet(c *cli.Context, again []queue.Entry, stderr io.Writer) err
 	if c.IsSet("spool") || ch.find == "" && len(ch.sbatch) == 0 {
 		return nil
 	}
-	cfg, err := config.Load(c.String("config"))
+	cfg, err := assembly.Configuration(c.String("config"))
 	if err != nil {
 		return err
 	}

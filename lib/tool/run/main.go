@@ -94,12 +94,12 @@ func start(c *cli.Context, signals <-chan os.Signal, args []string, stdin io.Rea
 	if c.Bool("dry-run") {
 		return printPipeline(c, made, look, args, stdout)
 	}
-	cfg, err := config.Load(c.String("config"))
+	cfg, err := assembly.Configuration(c.String("config"))
 	if err != nil {
 		return err
 	}
 	r := &running{
-		config: cfg, group: c.String("group"), where: place(cfg), wanted: map[task.ID]bool{}, began: clock.Now(), signals: signals,
+		config: cfg, group: c.String("group"), where: assembly.Where(cfg), wanted: map[task.ID]bool{}, began: clock.Now(), signals: signals,
 		options: assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Tool: name, Every: every(cfg)},
 		stdout:  stdout, stderr: stderr,
 	}
@@ -194,21 +194,10 @@ func (r *running) choose(flag func(string) string) error {
 
 // every is the time between two turns. News make them come earlier.
 func every(cfg config.Config) time.Duration {
-	if cfg.Mode == "local" {
+	if assembly.Near(cfg) {
 		return time.Second
 	}
 	return 10 * time.Second
-}
-
-// place is where tasks run.
-func place(cfg config.Config) string {
-	switch cfg.Mode {
-	case "slurm":
-		return "on Slurm"
-	case "local":
-		return "on this machine"
-	}
-	return "in mode " + cfg.Mode
 }
 
 // complete sets what a run has beside what is said: the directory in which it is, the environment of this shell, and a group, by which it
@@ -260,8 +249,8 @@ func choose(c *cli.Context, look bool, stderr io.Writer) (made string, err error
 	missing := err != nil
 	mode := "local"
 	if !missing {
-		cfg, err := config.Load(c.String("config"))
-		if err != nil || !c.Bool("local") || cfg.Mode == "local" {
+		cfg, err := assembly.Configuration(c.String("config"))
+		if err != nil || !c.Bool("local") || assembly.Near(cfg) {
 			return "", err
 		}
 		if c.IsSet("config") {
@@ -369,7 +358,7 @@ func printPipeline(c *cli.Context, made string, look bool, args []string, stdout
 		lines = append(lines, strings.Join(words, " "))
 	}
 	turns := "10s"
-	if cfg, err := config.Load(c.String("config")); err == nil {
+	if cfg, err := assembly.Configuration(c.String("config")); err == nil {
 		turns = every(cfg).String()
 	} else if strings.HasSuffix(made, "local") {
 		turns = "1s"

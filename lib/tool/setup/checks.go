@@ -19,12 +19,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/guard"
-	"github.com/ponos-tools/ponos/lib/agent/queue/spool"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/progress"
-	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
@@ -40,40 +38,9 @@ type finding struct {
 	err     error // what failed, where it is more than a wrong configuration
 }
 
-// program is a program that an agent needs, with its least version.
-type program struct {
-	name  string
-	least [3]int
-	slurm bool
-	// without is what tasks of a spool cannot have if the program is missing; "": no task runs.
-	without string
-}
-
-// needs returns the least version, in the program's own notation.
-func (p program) needs() string {
-	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d", p.least[0], p.least[1], p.least[2]), ".0")
-}
-
-func programs(c config.Config) []program {
-	if c.Mode == "vast" { // tasks run from images
-		if c.Vast.Via == "cli" {
-			return []program{{name: "vastai", least: vastai.Oldest}}
-		}
-		return nil
-	}
-	list := []program{
-		{name: "git", least: [3]int{2, 20}}, {name: c.Environment.Python, least: [3]int{3, 8}},
-		{name: "bash", least: [3]int{4, 4}},
-	}
-	if c.SpoolDir() != "" {
-		list[0].without, list[1].without = "a git repository", "a virtual environment"
-	}
-	if c.Mode == "slurm" {
-		for _, name := range []string{"sbatch", "squeue", "sacct", "scancel", "scontrol"} {
-			list = append(list, program{name: name, least: [3]int{20, 11}, slurm: true})
-		}
-	}
-	return list
+// leastOf returns the least version, in the program's own notation.
+func leastOf(p assembly.Program) string {
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d", p.Least[0], p.Least[1], p.Least[2]), ".0")
 }
 
 var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?[^\s,(]*`)
@@ -84,35 +51,35 @@ const programTime = time.Minute
 
 // checkPrograms runs each program that the configuration needs, for its version, concurrently.
 func checkPrograms(ctx context.Context, run command.Runner, c config.Config) []finding {
-	list := programs(c)
+	list := assembly.Programs(c)
 	checks := make([]finding, len(list))
 	var wg sync.WaitGroup
 	for i, p := range list {
-		wg.Go(func() { checks[i] = p.check(ctx, run) })
+		wg.Go(func() { checks[i] = checkProgram(ctx, run, p) })
 	}
 	wg.Wait()
 	return checks
 }
 
-func (p program) check(ctx context.Context, run command.Runner) finding {
-	check := finding{Name: p.name}
+func checkProgram(ctx context.Context, run command.Runner, p assembly.Program) finding {
+	check := finding{Name: p.Name}
 	limit := programTime
-	if p.slurm {
+	if p.Slurm {
 		limit = slurm.Soon()
-		defer progress.Wait(ctx, "Slurm: "+p.name)()
+		defer progress.Wait(ctx, "Slurm: "+p.Name)()
 	}
-	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Env: command.Environ(), Timeout: limit})
+	result, err := run.Run(ctx, command.Cmd{Name: p.Name, Args: []string{"--version"}, Env: command.Environ(), Timeout: limit})
 	text, _, _ := strings.Cut(strings.TrimSpace(string(result.Stdout)), "\n")
 	detail, version := versionOf(text)
 	var missing *command.NotFoundError
 	switch {
 	case errors.As(err, &missing):
-		check.Detail, check.Hint = fault.Text(err), fmt.Sprintf("install %s, or put it into PATH", p.name)
-		if p.without != "" {
+		check.Detail, check.Hint = fault.Text(err), fmt.Sprintf("install %s, or put it into PATH", p.Name)
+		if p.Without != "" {
 			check.OK, check.Warning = true, true
-			check.Detail = "program not found: tasks with " + p.without + " cannot run"
+			check.Detail = "program not found: tasks with " + p.Without + " cannot run"
 		}
-	case err != nil && p.slurm:
+	case err != nil && p.Slurm:
 		check.Detail, check.Hint = fault.Text(err), "Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"
 		if conf := os.Getenv("SLURM_CONF"); conf != "" {
 			check.Hint = fmt.Sprintf("Slurm's programs need a valid slurm.conf: SLURM_CONF is %q", conf)
@@ -122,14 +89,14 @@ func (p program) check(ctx context.Context, run command.Runner) finding {
 			check.Hint += "; if it is only slow, set PONOS_SLURM_TIMEOUT"
 		}
 	case err != nil:
-		check.Detail, check.Hint = fault.Text(err), fmt.Sprintf(`check the output of "%s --version"`, p.name)
+		check.Detail, check.Hint = fault.Text(err), fmt.Sprintf(`check the output of "%s --version"`, p.Name)
 	case detail == "":
 		check.Detail = fmt.Sprintf("expected its version, but it printed %.60q", text)
 	default:
 		check.Detail = detail
-		check.OK = slices.Compare(version[:], p.least[:]) >= 0
+		check.OK = slices.Compare(version[:], p.Least[:]) >= 0
 		if !check.OK {
-			check.Hint = "at least version " + p.needs() + " is needed"
+			check.Hint = "at least version " + leastOf(p) + " is needed"
 		}
 	}
 	return check
@@ -151,7 +118,7 @@ func versionOf(text string) (detail string, version [3]int) {
 // takes pip: installing pip would take seconds. Without pip, tasks can run whose code has nothing to
 // install. [checkPrograms] reports a missing Python.
 func checkPython(ctx context.Context, run command.Runner, c config.Config) []finding {
-	if !slices.ContainsFunc(programs(c), func(p program) bool { return p.name == c.Environment.Python }) {
+	if !slices.ContainsFunc(assembly.Programs(c), func(p assembly.Program) bool { return p.Name == c.Environment.Python }) {
 		return nil
 	}
 	check := finding{Name: "virtual environment", Hint: "install what Python's venv needs: on Debian, that is the package python3-venv"}
@@ -188,11 +155,11 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 func checkDirectories(c config.Config) []finding {
 	checks := []finding{checkPath("state directory", c.StateDir(), false, c.CheckDataDir())}
 	var s unix.Statfs_t
-	if unix.Statfs(c.DataDir, &s) == nil && s.Flags&unix.ST_NOEXEC != 0 && c.Mode == "slurm" {
+	if unix.Statfs(c.DataDir, &s) == nil && s.Flags&unix.ST_NOEXEC != 0 && assembly.Copies(c) {
 		checks[0].Detail += ", from which no programs may be run: jobs run a copy of ponos-worker in TMPDIR"
 	}
-	if dir := c.SpoolDir(); dir != "" {
-		checks = append(checks, checkPath("spool", dir, false, spool.Usable(dir)))
+	if name, dir, err := assembly.Directory(c); dir != "" {
+		checks = append(checks, checkPath(name, dir, false, err))
 	}
 	err := guard.Held(c.PIDFile)
 	if fault.Is(err, fault.Busy) { // told with the agent that runs
@@ -206,7 +173,7 @@ func checkDirectories(c config.Config) []finding {
 // a project that is usual.
 func checkParents(c config.Config) []finding {
 	paths := []string{c.DataDir, c.Path}
-	if dir := c.SpoolDir(); dir != "" {
+	if _, dir, _ := assembly.Directory(c); dir != "" {
 		paths = append(paths, dir)
 	}
 	var open []string

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -38,10 +39,10 @@ func said(f finding) string {
 
 func TestPrograms(t *testing.T) {
 	missing, failed := &command.NotFoundError{Name: "x"}, errors.New("exit status 1")
-	python, git, bash := program{name: "python3", least: [3]int{3, 8}}, program{name: "git", least: [3]int{2, 20}, without: "a repository"}, program{name: "bash", least: [3]int{4, 4}}
-	sbatch, market := program{name: "sbatch", least: [3]int{20, 11}, slurm: true}, program{name: "vastai", least: vastai.Oldest}
+	python, git, bash := assembly.Program{Name: "python3", Least: [3]int{3, 8}}, assembly.Program{Name: "git", Least: [3]int{2, 20}, Without: "a repository"}, assembly.Program{Name: "bash", Least: [3]int{4, 4}}
+	sbatch, market := assembly.Program{Name: "sbatch", Least: [3]int{20, 11}, Slurm: true}, assembly.Program{Name: "vastai", Least: vastai.Oldest}
 	for _, tt := range []struct {
-		p    program
+		p    assembly.Program
 		text string
 		err  error
 		conf string
@@ -70,7 +71,7 @@ func TestPrograms(t *testing.T) {
 		{market, "1.5.6\n", nil, "", "vastai ok: 1.5.6"},
 	} {
 		t.Setenv("SLURM_CONF", tt.conf)
-		if got := said(tt.p.check(t.Context(), programsOf(func(command.Cmd) (string, error) { return tt.text, tt.err }))); got != tt.want {
+		if got := said(checkProgram(t.Context(), programsOf(func(command.Cmd) (string, error) { return tt.text, tt.err }), tt.p)); got != tt.want {
 			t.Errorf("%q, %v: %s; want %s", tt.text, tt.err, got, tt.want)
 		}
 	}
@@ -84,9 +85,9 @@ func TestPrograms(t *testing.T) {
 		c := config.Config{Mode: tt.mode, Queue: tt.queue}
 		c.Vast.Via, c.Environment.Python = tt.via, "py"
 		var names []string
-		for _, p := range programs(c) {
-			if names = append(names, p.name); p.without != "" {
-				names[len(names)-1] += "(" + p.without + ")"
+		for _, p := range assembly.Programs(c) {
+			if names = append(names, p.Name); p.Without != "" {
+				names[len(names)-1] += "(" + p.Without + ")"
 			}
 		}
 		if got := strings.Join(names, " "); got != tt.want {
@@ -123,7 +124,7 @@ func TestPython(t *testing.T) {
 		{"images", "vast", failed, "", nil, ""},
 	} {
 		var c config.Config
-		c.Mode, c.Environment.Python = tt.mode, "py"
+		c.Mode, c.Queue, c.Environment.Python = tt.mode, "arkindex", "py"
 		got := ""
 		for _, f := range checkPython(t.Context(), programsOf(func(c command.Cmd) (string, error) {
 			if c.Name == "py" {
@@ -138,7 +139,7 @@ func TestPython(t *testing.T) {
 		}
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "nowhere"))
-	found := checkPython(t.Context(), programsOf(func(command.Cmd) (string, error) { return "", nil }), config.Config{})
+	found := checkPython(t.Context(), programsOf(func(command.Cmd) (string, error) { return "", nil }), config.Config{Mode: "local", Queue: "arkindex"})
 	if len(found) != 1 || found[0].OK || !strings.HasPrefix(found[0].Hint, "set TMPDIR") {
 		t.Errorf("without a directory for temporary files: %+v", found)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -30,7 +30,7 @@ func TestInitialize(t *testing.T) {
 			}
 			continue
 		}
-		c, loaded := config.Load(path)
+		c, loaded := assembly.Configuration(path)
 		if err != nil || loaded != nil || c.DataDir != filepath.Join(dir, "data") || c.SpoolDir() != filepath.Join(dir, "spool") || c.PIDFile != filepath.Join(dir, "ponos.pid") {
 			t.Errorf("%q: %v, %v: %s, %s, %s", name, err, loaded, c.DataDir, c.SpoolDir(), c.PIDFile)
 		}
@@ -52,7 +52,7 @@ func FuzzInit(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := config.Parse(strings.NewReader(text), "x")
+		c, err := assembly.Parse(strings.NewReader(text), "x")
 		if err != nil || c.DataDir != filepath.Join(dir, "data") || c.SpoolDir() != filepath.Join(dir, "spool") {
 			t.Errorf("%q: %v: %q, %q", dir, err, c.DataDir, c.SpoolDir())
 		}

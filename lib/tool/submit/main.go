@@ -20,7 +20,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
-	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -368,16 +367,16 @@ func configured(c *cli.Context, sweep bool) error {
 	if c.IsSet("spool") {
 		return nil
 	}
-	cfg, err := config.Load(c.String("config"))
+	cfg, err := assembly.Configuration(c.String("config"))
 	if err != nil {
 		return err
 	}
 	switch {
-	case c.IsSet("image") && cfg.Mode != "vast":
+	case c.IsSet("image") && !assembly.RunsImages(cfg):
 		return fault.Hint(
 			fault.Errorf(fault.Usage, "--image: mode %s runs no images, only mode vast does", cfg.Mode),
 			"to use a container of Slurm, start it in the command, such as -- apptainer exec IMAGE COMMAND")
-	case !c.IsSet("image") && cfg.Mode == "vast":
+	case !c.IsSet("image") && assembly.RunsImages(cfg):
 		return fault.Errorf(fault.Usage, "the task has no --image, and rented machines run only images")
 	}
 	if cfg.OnEnd != "" && !c.IsSet("on-end") && (sweep || c.IsSet("group")) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
-	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/sweep"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -181,7 +180,7 @@ func meet(c *cli.Context, requests []task.Request) error {
 	if c.IsSet("spool") || !slices.ContainsFunc(requests, func(r task.Request) bool { return !r.IsZero() }) {
 		return nil
 	}
-	cfg, err := config.Load(c.String("config"))
+	cfg, err := assembly.Configuration(c.String("config"))
 	if err != nil {
 		return err
 	}

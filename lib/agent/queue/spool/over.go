@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -41,16 +40,6 @@ type mark struct {
 	Tries  int       `json:"tries,omitempty"`  // that were begun
 	Next   time.Time `json:"next,omitzero"`    // no try before
 	Failed string    `json:"failed,omitempty"` // how the last try that ended has failed
-}
-
-// Over is a group of which no task is left, and whose command this agent is to run.
-type Over struct {
-	queue.OnEnd
-	Group string
-	Try   int                // from 1; more than 1: the command may have run before
-	Tasks map[task.State]int // those that were retried are left out
-
-	path string
 }
 
 // maxTries is how often a command that fails is tried, and patience how often by an agent that ends when nothing is left: the next
@@ -97,12 +86,12 @@ func (s *Spool) readMark(path string) (m mark, err error) {
 
 // Over returns the groups that are over, one try of whose command this call begins. The caller runs the commands, and calls Ran
 // for each; if it is killed before, the next call of this agent returns the group again.
-func (q *Queue) Over() ([]Over, error) {
+func (q *Queue) Over() ([]queue.Over, error) {
 	marks, err := q.marks()
 	if err != nil {
 		return nil, err
 	}
-	var due []Over
+	var due []queue.Over
 	var errs []error
 	for _, group := range slices.Sorted(maps.Keys(marks)) {
 		o, err := q.begin(group, marks[group])
@@ -152,8 +141,10 @@ func (q *Queue) toTell() (bool, error) {
 	return false, err
 }
 
+func (q *Queue) ownMark(group string) string { return q.path(overDir, group+"@"+q.Agent+".json") }
+
 // begin begins a try for the group with a mark at path; nil: not now.
-func (q *Queue) begin(group, path string) (*Over, error) {
+func (q *Queue) begin(group, path string) (*queue.Over, error) {
 	m, err := q.readMark(path)
 	if err != nil || q.now().Before(m.Next) {
 		return nil, err
@@ -161,7 +152,7 @@ func (q *Queue) begin(group, path string) (*Over, error) {
 	if left, err := q.left(group); left || err != nil {
 		return nil, err
 	}
-	own := q.path(overDir, group+"@"+q.Agent+".json")
+	own := q.ownMark(group)
 	if err := os.Rename(path, own); err != nil { //nolint:forbidigo // a claim
 		return nil, err
 	}
@@ -174,7 +165,7 @@ func (q *Queue) begin(group, path string) (*Over, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := Over{OnEnd: m.OnEnd, Group: group, Try: m.Tries + 1, Tasks: map[task.State]int{}, path: own}
+	o := queue.Over{OnEnd: m.OnEnd, Group: group, Try: m.Tries + 1, Tasks: map[task.State]int{}}
 	for _, t := range all {
 		if t.Group == group && !t.Retried {
 			o.Tasks[t.State]++
@@ -210,7 +201,8 @@ func (q *Queue) left(group string) (bool, error) {
 
 // Ran records how the command of a group has ended. One that failed is tried again, after growing pauses, unless the shell has not found
 // or cannot run a program; the error says so.
-func (q *Queue) Ran(o Over, failed error) error {
+func (q *Queue) Ran(o queue.Over, failed error) error {
+	own := q.ownMark(o.Group)
 	given := q.path(overDir, o.Group+"@.json")
 	remove := func(paths ...string) error {
 		for _, path := range paths {
@@ -221,7 +213,7 @@ func (q *Queue) Ran(o Over, failed error) error {
 		return nil
 	}
 	if failed == nil {
-		return remove(given, o.path)
+		return remove(given, own)
 	}
 	m := mark{OnEnd: o.OnEnd, Tries: o.Try, Failed: task.Clean(fault.Text(failed))}
 	var exit *command.ExitError
@@ -229,11 +221,11 @@ func (q *Queue) Ran(o Over, failed error) error {
 		if err := q.writeMark(given, m); err != nil {
 			return fault.Errorf(fault.Unavailable, "spool: %w", err)
 		}
-		return errors.Join(fmt.Errorf("on_end of group %s: %s", o.Group, m.failure(true)), remove(o.path))
+		return errors.Join(fmt.Errorf("on_end of group %s: %s", o.Group, m.failure(true)), remove(own))
 	}
 	pause := min(time.Hour, time.Minute<<(o.Try-1))
 	m.Next = q.now().Add(pause).UTC()
-	if err := q.writeMark(o.path, m); err != nil {
+	if err := q.writeMark(own, m); err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
 	return fmt.Errorf("on_end of group %s: %s: next try in %s", o.Group, m.failure(false), pause)
@@ -265,25 +257,4 @@ func (s *Spool) Failures() (map[string]string, error) {
 		}
 	}
 	return why, nil
-}
-
-// Environment is what the command is told: the group and its figures, as NAME=VALUE.
-func (o Over) Environment() []string {
-	total := 0
-	for _, n := range o.Tasks {
-		total += n
-	}
-	env := []string{"PONOS_GROUP=" + o.Group, fmt.Sprintf("PONOS_TRY=%d", o.Try), fmt.Sprintf("PONOS_TASKS=%d", total)}
-	for _, s := range []task.State{task.Completed, task.Failed, task.Error, task.Stopped} {
-		env = append(env, fmt.Sprintf("PONOS_%s=%d", strings.ToUpper(string(s)), o.Tasks[s]))
-	}
-	return env
-}
-
-// Where is the directory in which the command runs: that of the submission, if it is there.
-func (o Over) Where() string {
-	if info, err := os.Stat(o.Directory); filepath.IsAbs(o.Directory) && err == nil && info.IsDir() {
-		return o.Directory
-	}
-	return string(filepath.Separator)
 }

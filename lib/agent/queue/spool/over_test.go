@@ -17,7 +17,7 @@ import (
 )
 
 // due is what an agent is to run now: group, try and figures.
-func due(t *testing.T, q *Queue) (all []Over, text string) {
+func due(t *testing.T, q *Queue) (all []queue.Over, text string) {
 	t.Helper()
 	all, err := q.Over()
 	if err != nil {
@@ -33,7 +33,7 @@ func due(t *testing.T, q *Queue) (all []Over, text string) {
 	return all, strings.Join(words, ", ")
 }
 
-func ran(t *testing.T, q *Queue, o Over, failed error) string {
+func ran(t *testing.T, q *Queue, o queue.Over, failed error) string {
 	t.Helper()
 	if err := q.Ran(o, failed); err != nil {
 		return err.Error()
@@ -56,7 +56,7 @@ func TestOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := func(text string) []Over {
+	want := func(text string) []queue.Over {
 		t.Helper()
 		all, got := due(t, q)
 		if got != text {

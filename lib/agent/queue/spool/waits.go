@@ -110,7 +110,8 @@ func (k *known) why(t queue.Summary) string {
 		switch {
 		case b.Agent != t.Agent:
 		case t.State == task.Pending && b.Late(k.now):
-			return fmt.Sprintf("its agent does not run: the last turn on host %s was at %s", task.Clean(b.Host), Moment(b.Seen, k.now))
+			return fmt.Sprintf("its agent does not run: the last turn on host %s was at %s",
+				task.Clean(b.Host), queue.Moment(b.Seen, k.now))
 		case k.said[i][t.ID] != "":
 			return k.said[i][t.ID]
 		}
@@ -136,7 +137,7 @@ func (k *known) offered(t queue.Summary) string {
 	case last.IsZero():
 		return "no agent runs"
 	}
-	return "no agent runs: the last turn was at " + Moment(last, k.now)
+	return "no agent runs: the last turn was at " + queue.Moment(last, k.now)
 }
 
 func later(a, b time.Time) time.Time {
@@ -172,15 +173,6 @@ func (k *known) parent(t queue.Summary) string {
 		}
 	}
 	return ""
-}
-
-// Moment is a time, without the day if that is today.
-func Moment(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	if t.YearDay() != now.YearDay() || t.Year() != now.Year() {
-		return t.Format(time.DateTime)
-	}
-	return t.Format(time.TimeOnly)
 }
 
 func (s *Spool) waits(agent string) map[task.ID]string {
