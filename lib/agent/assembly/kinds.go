@@ -3,6 +3,7 @@ package assembly
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"slices"
 
@@ -13,7 +14,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/queue"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // modes are where tasks can run, and queues where they come from. A new one is a package and a row here: how a
@@ -165,3 +169,19 @@ func RunsImages(c config.Config) bool { return modeOf(c).can().images }
 
 // Copies reports whether the jobs of an agent run programs from its data_dir.
 func Copies(c config.Config) bool { return modeOf(c).can().programs != nil }
+
+// leaves says why an agent leaves a task to others that share its queue, as far as that is known without asking anything; "": it does not.
+func leaves(ctx context.Context, c config.Config, can abilities, e queue.Entry) string {
+	n := runner.Needs{GPU: e.RequiresGPU, Request: requestOf(c, task.Task{Slug: e.Slug, Request: e.Request})}
+	switch {
+	case e.Image != "" && !can.images:
+		return fmt.Sprintf("it is to run in image %q, and mode %s runs none", task.Clean(e.Image), c.Mode)
+	case e.Image == "" && can.images:
+		return fmt.Sprintf("it has no image, and mode %s runs nothing else", c.Mode)
+	case can.near && need.Check(n.Request) == nil:
+		if err := can.check(ctx, n); err != nil {
+			return fault.Text(err)
+		}
+	}
+	return ""
+}

@@ -45,6 +45,7 @@ func openSpool(ctx context.Context, p *System, o Options) (opened, error) {
 	if err != nil {
 		return opened{}, err
 	}
+	q.Leaves = func(e queue.Entry) string { return leaves(ctx, p.Config, p.mode.can(), e) }
 	was, err := s.Agent(name)
 	join := func(store *agent.Store, data string) error { return joinSpool(q, store, was, data, p.Config.Mode, o) }
 	return opened{Queue: q, was: was, join: join}, err

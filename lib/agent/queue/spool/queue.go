@@ -25,6 +25,9 @@ type Queue struct {
 	// is written.
 	Beat   queue.Beat
 	beaten time.Time
+	// Leaves says why this agent leaves a new task to others: it cannot run it; "": it does not. nil: it leaves none.
+	Leaves func(queue.Entry) string
+	others map[task.ID]string // what it has left in the last turn, and why
 	// witness is a task of each group that has not ended, when it was last looked at.
 	witness map[string]task.ID
 	last    lastTurn
@@ -58,7 +61,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 	if err := q.Alive(); err != nil {
 		return nil, err
 	}
-	q.last = lastTurn{done: changed(q.path(doneDir, ""))}
+	q.last, q.others = lastTurn{done: changed(q.path(doneDir, ""))}, map[task.ID]string{}
 	actions, problems, err := q.active(hasJob)
 	if err != nil {
 		return nil, err
@@ -116,6 +119,12 @@ func (q *Queue) fresh(name string, waiting map[task.ID]queue.Entry, groups *room
 	case failed != "":
 		return nil, q.end(e, task.Report{State: task.Error, Reason: failed})
 	case ready:
+		if q.Leaves != nil {
+			if why := q.Leaves(e); why != "" {
+				q.others[e.ID] = leftTo + why
+				return nil, nil
+			}
+		}
 		if free, err := groups.take(e); !free || err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,15 +30,18 @@ const (
 	maxWaitsFile = 8 << 20 // bytes
 )
 
-// Explain records why tasks of this agent wait.
+// Explain records why tasks of this agent wait, and those that it has left to others.
 func (q *Queue) Explain(why map[task.ID]string) error {
 	if _, err := task.ParseID(q.Agent); err != nil {
 		return nil
 	}
+	all := map[task.ID]string{}
+	maps.Copy(all, q.others)
+	maps.Copy(all, why)
 	by := map[string][]task.ID{}
-	ids := slices.Sorted(maps.Keys(why)) // ids of a spool grow with time
+	ids := slices.Sorted(maps.Keys(all)) // ids of a spool grow with time
 	for _, id := range ids[max(0, len(ids)-maxWaits):] {
-		reason := task.Clean(why[id])
+		reason := task.Clean(all[id])
 		by[reason] = append(by[reason], id)
 	}
 	path := q.path(agentsDir, q.Agent+waitsSuffix)
@@ -119,21 +123,29 @@ func (k *known) why(t queue.Summary) string {
 	return t.Reason
 }
 
-// offered says why a task that could begin has not been taken.
+// leftTo begins what an agent says of a task that it cannot run.
+const leftTo = "left to another agent: "
+
+// offered says why a task that could begin has not been taken. That agents leave it to others counts if all do that run.
 func (k *known) offered(t queue.Summary) string {
 	var last time.Time
-	runs, why := false, t.Reason
+	runs, takes, why, left := false, false, t.Reason, ""
 	for i, b := range k.beats {
 		if last = later(last, b.Seen); b.Late(k.now) {
 			continue
 		}
-		if runs = true; why == "" {
-			why = k.said[i][t.ID]
+		runs = true
+		if said := k.said[i][t.ID]; strings.HasPrefix(said, leftTo) {
+			left = said
+		} else {
+			takes, why = true, cmp.Or(why, said)
 		}
 	}
 	switch {
-	case runs:
+	case takes:
 		return why
+	case runs:
+		return cmp.Or(why, left)
 	case last.IsZero():
 		return "no agent runs"
 	}
