@@ -340,7 +340,7 @@ func (p *Plan) beside(rows []int, now int64) map[int][]int32 {
 		if done[j.ID] {
 			continue
 		}
-		nodes := p.space.atOnce(row, now, j.length())
+		nodes := p.space.atOnce(row, now, j.length(), nil)
 		if nodes == nil {
 			chosen = nil
 			break
@@ -349,7 +349,7 @@ func (p *Plan) beside(rows []int, now int64) map[int][]int32 {
 		for _, n := range nodes {
 			use, _ := p.space.asked(row, n)
 			p.space.nodes[n].runs = append(p.space.nodes[n].runs, run{row, 0, after(now, j.length()), use})
-			p.space.nodes[n].views = nil
+			p.space.changed(n)
 		}
 	}
 	for i := range p.space.nodes { // begin puts them there
@@ -357,7 +357,7 @@ func (p *Plan) beside(rows []int, now int64) map[int][]int32 {
 		if n := len(place.runs); n > 0 {
 			place.runs = slices.DeleteFunc(place.runs, func(r run) bool { return slices.Contains(rows, r.row) })
 			if len(place.runs) < n {
-				place.views = nil
+				p.space.changed(int32(i))
 			}
 		}
 	}
@@ -457,7 +457,7 @@ func (p *Plan) begin(row int, now int64, nodes []int32) {
 		use, _ := p.space.asked(row, n)
 		place := &p.space.nodes[n]
 		place.runs = append(place.runs, run{row, 0, after(now, j.length()), use})
-		place.views = nil
+		p.space.changed(n)
 	}
 	p.take(j, 1)
 	if p.onStart != nil {
