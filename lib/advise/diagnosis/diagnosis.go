@@ -47,6 +47,7 @@ const (
 	Unknown StartKind = "unknown"
 	Now     StartKind = "now"   // in the next turn of the scheduler
 	By      StartKind = "by"    // at that time if all jobs run to their time limits, and none comes before it
+	About   StartKind = "about" // roughly at that time, from the work of the jobs before it
 	Never   StartKind = "never" // not as the job and the cluster are set up
 )
 
@@ -56,7 +57,7 @@ type Diagnosis struct {
 	Text   string   // a clause: "its array lets 2 tasks run at a time, and 2 run"
 	Proof  []string // sentences with the numbers behind it
 	Kind   StartKind
-	Start  int64 // of Now and By, in seconds since 1970
+	Start  int64 // of Now, By and About, in seconds since 1970
 	Action Action
 }
 
@@ -77,6 +78,8 @@ type Facts struct {
 	Jobs       []slurm.Job              // of the queue, in the order of the plan's world
 	Time       func(unix int64) string  // how times are written
 	Memory     func(mib float64) string // how amounts of memory are written
+	// Later forecasts rows of the plan of which it has no start: Unknown, By or About; nil: nothing does.
+	Later func(rows []int) (StartKind, int64)
 }
 
 // Of says why a job waits. rows are squeue's rows of it, one for each of its partitions.
@@ -88,8 +91,23 @@ func (f *Facts) Of(rows ...*slurm.Job) Diagnosis {
 	}
 	if d.decide(); d.Kind == "" {
 		d.Kind = Unknown
+		d.later(rows)
 	}
 	return d.Diagnosis
+}
+
+// later forecasts a job of which the plan has no start, and which waits for nothing but others.
+func (d *diagnosing) later(rows []*slurm.Job) {
+	if d.Later == nil || d.row < 0 || !slices.Contains([]Cause{Nodes, Others, Array, Limit, License, Dependency, Reservation}, d.Cause) {
+		return
+	}
+	var planned []int
+	for _, j := range rows {
+		if row := d.Row(j); row >= 0 {
+			planned = append(planned, row)
+		}
+	}
+	d.Kind, d.Start = d.Later(planned)
 }
 
 // first is the row whose partition decides: the one in which the job starts first, or is nearest to it.

@@ -31,8 +31,7 @@ func Replay(over func() bool, w *World, rows []int, c Course) []int64 {
 
 // replayed is Replay, and how much work it was: how often a node was looked at.
 func replayed(over func() bool, w *World, rows []int, c Course) (starts []int64, visits int) {
-	r := newReplay(w, rows, c)
-	r.p.over = over
+	r := newReplay(over, w, rows, c)
 	for r.left > 0 && !r.p.over() && r.step() {
 	}
 	if r.left > 0 && r.p.over() {
@@ -87,7 +86,7 @@ func (e *events) Pop() any {
 	return last
 }
 
-func newReplay(w *World, rows []int, c Course) *replay {
+func newReplay(over func() bool, w *World, rows []int, c Course) *replay {
 	w.sync()
 	r := &replay{
 		w: *w, c: c, starts: make([]int64, len(rows)), target: map[int]int{}, tasks: map[int]task{}, after: map[uint64][]int{},
@@ -106,7 +105,7 @@ func newReplay(w *World, rows []int, c Course) *replay {
 	}
 	r.left = len(rows)
 	p := &Plan{
-		World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{},
+		over: over, World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{},
 		Results: make([]Result, len(w.Jobs)), running: w.running(),
 	}
 	r.p = p

@@ -103,7 +103,7 @@ func TestReplayLooksWhereItMust(t *testing.T) {
 			}
 		}
 		course := Course{Run: func(j *Job) int64 { return 1 + j.length()%5000/2 }, Until: now + 7*86400, Turns: 3}
-		short, long := newReplay(w, rows, course), newReplay(w, rows, course)
+		short, long := newReplay(never, w, rows, course), newReplay(never, w, rows, course)
 		for short.left > 0 && short.step() {
 		}
 		for long.left > 0 && long.step() {

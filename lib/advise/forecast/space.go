@@ -20,10 +20,10 @@ type space struct {
 	rowSets    []*nodeSet
 	classes    map[string]int
 	who        []class
-	owned      bool   // some nodes are a user's alone
+	owned      bool        // some nodes are a user's alone
 	free       []Resources // of each node, what no job has now; -1 CPUs: to be counted
-	spans      []span // scratch
-	visits     int    // how often a node was looked at
+	spans      []span      // scratch
+	visits     int         // how often a node was looked at
 }
 
 // class is who preempts whom: jobs of one class see the same.

@@ -134,6 +134,9 @@ func (v *queueView) reasons() func(*slurm.Job) string {
 		if !j.Pending() {
 			return strings.ToLower(j.State)
 		}
+		if v.plan != nil {
+			return v.facts.Of(j).Text
+		}
 		of := reason{j.Reason, j.Reservation != "", j.ReqNodes != ""}
 		plain, ok := why[of]
 		if !ok {

@@ -105,6 +105,8 @@ func (v *queueView) answer(p *page, j *slurm.Job) {
 		start = "it starts in the next turn of the scheduler"
 	case diagnosis.By:
 		start = "it starts " + when(d.Start, v.at) + " if jobs run to their time limits"
+	case diagnosis.About:
+		start = "roughly, it starts " + when(d.Start, v.at)
 	case diagnosis.Never:
 		start = "it never starts as it is"
 	}
@@ -134,10 +136,15 @@ func (v *queueView) rowDiagnosis(i int) diagnosis.Diagnosis { return v.facts.Of(
 
 // startText is when a row is expected to start.
 func (v *queueView) startText(i int) string {
-	if v.rowDiagnosis(i).Kind == diagnosis.Never {
+	d := v.rowDiagnosis(i)
+	switch start := v.jobs[i].Start; {
+	case d.Kind == diagnosis.Never:
 		return "never"
+	case start == 0 && d.Start > 0:
+		return when(d.Start, v.at)
+	default:
+		return when(start, v.at)
 	}
-	return when(v.jobs[i].Start, v.at)
 }
 
 func (v *queueView) rankText(i int) string {

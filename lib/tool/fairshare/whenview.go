@@ -127,12 +127,16 @@ func showWhen(ctx context.Context, a *planner.Asker, v *whenView, stdout io.Writ
 }
 
 func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
+	v.plan.Budget = v.budget
 	var runs []forecast.Past
-	load := func(ctx context.Context) error { return v.plan.LoadToReplay(ctx, a) }
+	load := func(ctx context.Context) error { return v.plan.QueryToReplay(ctx, a) }
 	if err := planner.Together(ctx, load, func(ctx context.Context) (err error) {
 		runs, v.noRuns, err = a.Ended(ctx)
 		return err
 	}); err != nil {
+		return err
+	}
+	if err := v.plan.Turn(ctx); err != nil {
 		return err
 	}
 	v.at = v.plan.Now
@@ -143,10 +147,12 @@ func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
 	if v.score {
 		return nil
 	}
+	until, cancel := context.WithDeadline(ctx, v.plan.Until())
+	defer cancel()
 	if v.where != nil {
-		return v.submitted(ctx, a)
+		return v.submitted(ctx, until, a)
 	}
-	return v.queued(ctx)
+	return v.queued(ctx, until)
 }
 
 // settle learns the outcomes of past forecasts.
@@ -180,8 +186,8 @@ func (v *whenView) save() {
 }
 
 // queued answers for jobs in the queue.
-func (v *whenView) queued(ctx context.Context) error {
-	for _, id := range v.ids {
+func (v *whenView) queued(ctx, until context.Context) error {
+	for n, id := range v.ids {
 		var rows []int
 		for i := range v.plan.Jobs {
 			if isJob(&v.plan.Jobs[i], id) {
@@ -203,14 +209,17 @@ func (v *whenView) queued(ctx context.Context) error {
 			answer.partitions = append(answer.partitions, v.plan.Jobs[i].Partition)
 		}
 		waiting := make([]*slurm.Job, len(rows))
-		for n, i := range rows {
-			waiting[n] = &v.plan.Jobs[i]
+		for k, i := range rows {
+			waiting[k] = &v.plan.Jobs[i]
 		}
 		answer.Diagnosis = v.diagnose(v.plan.Plan, v.plan.Row, waiting)
-		if err := v.forecast(ctx, &answer, v.plan.World, rows, j.Start); err != nil {
+		part, done := share(until, len(v.ids)-n)
+		err := v.forecast(ctx, part, &answer, v.plan.Plan, rows, j.Start)
+		done()
+		if err != nil {
 			return err
 		}
-		scorable := answer.Runs > 0 && answer.Certain == 0 && answer.Estimate.Median != forecast.Forever
+		scorable := answer.Basis == planner.Replays && answer.Certain == 0 && answer.Estimate.Median != forecast.Forever
 		if answer.Kind != diagnosis.Never && scorable && j.TaskCount() == 1 {
 			v.remember(j, &answer)
 		}
@@ -219,15 +228,23 @@ func (v *whenView) queued(ctx context.Context) error {
 	return nil
 }
 
+// share is the time for one of several jobs: an equal part of what is left.
+func share(until context.Context, jobs int) (context.Context, context.CancelFunc) {
+	end, _ := until.Deadline()
+	return context.WithTimeout(until, time.Until(end)/time.Duration(jobs))
+}
+
 // forecast fills in when the job of some rows starts.
-func (v *whenView) forecast(ctx context.Context, answer *startAnswer, w *forecast.World, rows []int, bySlurm int64) (err error) {
+func (v *whenView) forecast(
+	ctx, until context.Context, answer *startAnswer, p *forecast.Plan, rows []int, bySlurm int64,
+) (err error) {
 	if answer.Kind == diagnosis.Never {
 		return nil
 	}
 	if answer.slurm = bySlurm; bySlurm < v.at.Unix() {
 		answer.slurm = 0
 	}
-	answer.Start, err = v.plan.StartOf(ctx, w, rows, v.history, v.kept.Scored(v.at.Unix()), v.budget)
+	answer.Start, err = v.plan.StartOf(ctx, until, p, rows, v.history, v.kept.Scored(v.at.Unix()))
 	return err
 }
 
@@ -269,7 +286,7 @@ func (v *whenView) remember(j *slurm.Job, answer *startAnswer) {
 }
 
 // submitted answers for a job that is not submitted yet.
-func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
+func (v *whenView) submitted(ctx, until context.Context, a *planner.Asker) error {
 	user, err := nss.Me()
 	if err != nil {
 		return err
@@ -316,8 +333,9 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 	for n, row := range rows {
 		waiting[n] = &slurm.Job{Label: answer.label, Partition: w.Jobs[row].Partition, State: "PENDING", Nodes: uint64(w.Jobs[row].Nodes)}
 	}
-	answer.Diagnosis = v.diagnose(forecast.NewPlan(&w, true), func(j *slurm.Job) int { return rows[slices.Index(waiting, j)] }, waiting)
-	if err := v.forecast(ctx, &answer, &w, rows, test.start); err != nil {
+	plan := forecast.NewPlan(v.plan.Over(ctx), &w, true)
+	answer.Diagnosis = v.diagnose(plan, func(j *slurm.Job) int { return rows[slices.Index(waiting, j)] }, waiting)
+	if err := v.forecast(ctx, until, &answer, plan, rows, test.start); err != nil {
 		return err
 	}
 	v.answers = append(v.answers, answer)
