@@ -12,6 +12,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -81,7 +82,7 @@ func (n *Planner) Turn(ctx context.Context) error {
 }
 
 func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
-	*n = Planner{Budget: n.Budget, began: time.Now()}
+	*n = Planner{Budget: n.Budget, began: clock.Now()}
 	n.Now, n.UserID = a.Now(), a.UID
 	if err := a.Config(&n.Config)(ctx); err != nil {
 		return err
@@ -89,7 +90,8 @@ func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
 	questions := []func(context.Context) error{
 		a.Partitions(&n.Partitions), n.nodes(a),
 		Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
-		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED", "SUSPENDED"),
+		a.Jobs(&n.Jobs, nil,
+			"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED", "SUSPENDED"),
 	}
 	if n.Config.Accounting() {
 		questions = append(questions, a.usages(&n.Usages), n.qos(a))
@@ -126,22 +128,13 @@ func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
 	return ctx.Err()
 }
 
-// Until is when an answer should be there; the zero time: whenever it is.
-func (n *Planner) Until() time.Time {
-	if n.Budget == 0 {
-		return time.Time{}
-	}
-	end, least := n.began.Add(n.Budget), time.Now().Add(n.Budget/2)
-	if end.Before(least) {
-		return least
-	}
-	return end
-}
+// Left is the time that is left of the budget.
+func (n *Planner) Left() time.Duration { return max(n.Budget-clock.Now().Sub(n.began), n.Budget/2) }
 
 // Over ends what takes more time than there is, and at the end of a command at once.
 func (n *Planner) Over(ctx context.Context) func() bool {
-	end := n.Until()
-	return func() bool { return ctx.Err() != nil || !end.IsZero() && time.Now().After(end) }
+	end := clock.Now().Add(n.Left())
+	return func() bool { return ctx.Err() != nil || n.Budget > 0 && clock.Now().After(end) }
 }
 
 // Effective is the priority of a job by which Slurm orders, where sprio shows the sum of its

@@ -41,11 +41,12 @@ type Start struct {
 const startHorizon = 30 * 24 * time.Hour
 
 // StartOf forecasts when the job of some rows of a plan starts, one row for each of its
-// partitions. scored are past forecasts. The answer is as good as there is time until a context ends, but one by work is always given;
-// ctx is that of the command.
+// partitions. scored are past forecasts. The answer is as good as there is time for, but one by work is always given.
 func (n *Planner) StartOf(
-	ctx, until context.Context, p *forecast.Plan, rows []int, h *forecast.History, scored []forecast.Scored,
+	ctx context.Context, left time.Duration, p *forecast.Plan, rows []int, h *forecast.History, scored []forecast.Scored,
 ) (Start, error) {
+	all, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
 	now := n.Now.Unix()
 	s := Start{Certain: p.World.NotBefore(rows), Low: math.Inf(1), High: math.Inf(1)}
 	s.Runs, s.Like = h.Known(&p.World.Jobs[rows[0]])
@@ -56,11 +57,11 @@ func (n *Planner) StartOf(
 		}
 	}
 	w, rows := p.Near(rows)
-	if s.byLimits(until, w, rows, now); s.OutOfTime || s.Runs == 0 || ctx.Err() != nil {
+	if s.byLimits(all, left/3, w, rows, now); s.OutOfTime || s.Runs == 0 || ctx.Err() != nil {
 		return s, ctx.Err()
 	}
-	e := forecast.When(over(until), w, rows, h, ArrivalPriority(n.World), uint64(now))
-	if s.OutOfTime = until.Err() != nil; e.Replays == 0 {
+	e := forecast.When(over(all), w, rows, h, ArrivalPriority(n.World), uint64(now))
+	if s.OutOfTime = all.Err() != nil; e.Replays == 0 {
 		return s, ctx.Err()
 	}
 	s.Basis, s.Estimate = Replays, e
@@ -82,11 +83,11 @@ func (n *Planner) StartOf(
 	return s, ctx.Err()
 }
 
-// byLimits lets all jobs run to their time limits, for a third of the time that there is: replays with learned run times say more.
-func (s *Start) byLimits(until context.Context, w *forecast.World, rows []int, now int64) {
-	end, ends := until.Deadline()
-	part := time.Now().Add(time.Until(end) / 3)
-	first, done := limited(func() bool { return until.Err() != nil || ends && time.Now().After(part) }, w, rows, now)
+// byLimits lets all jobs run to their time limits, for a part of the time that there is: replays with learned run times say more.
+func (s *Start) byLimits(ctx context.Context, part time.Duration, w *forecast.World, rows []int, now int64) {
+	until, cancel := context.WithTimeout(ctx, part)
+	defer cancel()
+	first, done := limited(over(until), w, rows, now)
 	if !done {
 		s.OutOfTime = s.Runs == 0
 		return

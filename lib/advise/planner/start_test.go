@@ -30,24 +30,24 @@ func TestStartOf(t *testing.T) {
 	end()
 	for _, c := range []struct {
 		name    string
-		until   context.Context
+		left    time.Duration
 		runs    []forecast.Past
 		basis   Basis
 		hours   float64
 		outside bool
 	}{
-		{"no time", over, []forecast.Past{past}, ByWork, 3, true},
-		{"no time and no past", over, nil, ByWork, 30, true},
-		{"no past", t.Context(), nil, ByLimits, 30, false},
-		{"time", t.Context(), []forecast.Past{past}, Replays, 3, false},
+		{"no time", 0, []forecast.Past{past}, ByWork, 3, true},
+		{"no time and no past", 0, nil, ByWork, 30, true},
+		{"no past", time.Hour, nil, ByLimits, 30, false},
+		{"time", time.Hour, []forecast.Past{past}, Replays, 3, false},
 	} {
-		s, err := n.StartOf(t.Context(), c.until, n.Plan, []int{3}, forecast.NewHistory(c.runs), nil)
+		s, err := n.StartOf(t.Context(), c.left, n.Plan, []int{3}, forecast.NewHistory(c.runs), nil)
 		hours := float64(s.Estimate.Median-now.Unix()) / 3600
 		if err != nil || s.Basis != c.basis || hours < c.hours*0.9 || hours > c.hours*1.1 || s.OutOfTime != c.outside || c.basis == ByWork && s.Before != 3 {
 			t.Errorf("%s: %+v, %v: in %v h, want %v by %s", c.name, s, err, hours, c.hours, c.basis)
 		}
 	}
-	if _, err := n.StartOf(over, over, n.Plan, []int{3}, forecast.NewHistory(nil), nil); err == nil {
+	if _, err := n.StartOf(over, time.Hour, n.Plan, []int{3}, forecast.NewHistory(nil), nil); err == nil {
 		t.Error("it goes on when the command has ended")
 	}
 }

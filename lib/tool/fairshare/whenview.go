@@ -147,12 +147,10 @@ func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
 	if v.score {
 		return nil
 	}
-	until, cancel := context.WithDeadline(ctx, v.plan.Until())
-	defer cancel()
 	if v.where != nil {
-		return v.submitted(ctx, until, a)
+		return v.submitted(ctx, a)
 	}
-	return v.queued(ctx, until)
+	return v.queued(ctx)
 }
 
 // settle learns the outcomes of past forecasts.
@@ -186,7 +184,7 @@ func (v *whenView) save() {
 }
 
 // queued answers for jobs in the queue.
-func (v *whenView) queued(ctx, until context.Context) error {
+func (v *whenView) queued(ctx context.Context) error {
 	for n, id := range v.ids {
 		var rows []int
 		for i := range v.plan.Jobs {
@@ -213,9 +211,7 @@ func (v *whenView) queued(ctx, until context.Context) error {
 			waiting[k] = &v.plan.Jobs[i]
 		}
 		answer.Diagnosis = v.diagnose(v.plan.Plan, v.plan.Row, waiting)
-		part, done := share(until, len(v.ids)-n)
-		err := v.forecast(ctx, part, &answer, v.plan.Plan, rows, j.Start)
-		done()
+		err := v.forecast(ctx, v.plan.Left()/time.Duration(len(v.ids)-n), &answer, v.plan.Plan, rows, j.Start)
 		if err != nil {
 			return err
 		}
@@ -228,15 +224,9 @@ func (v *whenView) queued(ctx, until context.Context) error {
 	return nil
 }
 
-// share is the time for one of several jobs: an equal part of what is left.
-func share(until context.Context, jobs int) (context.Context, context.CancelFunc) {
-	end, _ := until.Deadline()
-	return context.WithTimeout(until, time.Until(end)/time.Duration(jobs))
-}
-
 // forecast fills in when the job of some rows starts.
 func (v *whenView) forecast(
-	ctx, until context.Context, answer *startAnswer, p *forecast.Plan, rows []int, bySlurm int64,
+	ctx context.Context, left time.Duration, answer *startAnswer, p *forecast.Plan, rows []int, bySlurm int64,
 ) (err error) {
 	if answer.Kind == diagnosis.Never {
 		return nil
@@ -244,7 +234,7 @@ func (v *whenView) forecast(
 	if answer.slurm = bySlurm; bySlurm < v.at.Unix() {
 		answer.slurm = 0
 	}
-	answer.Start, err = v.plan.StartOf(ctx, until, p, rows, v.history, v.kept.Scored(v.at.Unix()))
+	answer.Start, err = v.plan.StartOf(ctx, left, p, rows, v.history, v.kept.Scored(v.at.Unix()))
 	return err
 }
 
@@ -286,7 +276,7 @@ func (v *whenView) remember(j *slurm.Job, answer *startAnswer) {
 }
 
 // submitted answers for a job that is not submitted yet.
-func (v *whenView) submitted(ctx, until context.Context, a *planner.Asker) error {
+func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 	user, err := nss.Me()
 	if err != nil {
 		return err
@@ -335,7 +325,7 @@ func (v *whenView) submitted(ctx, until context.Context, a *planner.Asker) error
 	}
 	plan := forecast.NewPlan(v.plan.Over(ctx), &w, true)
 	answer.Diagnosis = v.diagnose(plan, func(j *slurm.Job) int { return rows[slices.Index(waiting, j)] }, waiting)
-	if err := v.forecast(ctx, until, &answer, plan, rows, test.start); err != nil {
+	if err := v.forecast(ctx, v.plan.Left(), &answer, plan, rows, test.start); err != nil {
 		return err
 	}
 	v.answers = append(v.answers, answer)
