@@ -172,7 +172,7 @@ func (d *diagnosing) update(change string) []string {
 	if d.job.ArrayID == 0 {
 		return nil
 	}
-	return []string{"scontrol", "update", "job=" + d.job.Label, change}
+	return []string{"scontrol", "update", "job=" + d.job.Target(), change}
 }
 
 // planned are the reasons of Slurm that the plan explains better.
@@ -184,7 +184,7 @@ var planned = []string{
 
 // decide finds the cause.
 func (d *diagnosing) decide() {
-	code, _, _ := strings.Cut(d.job.Reason, ",")
+	code := slurm.ReasonCode(d.job.Reason)
 	_, limited := slurm.LimitOfReason(code)
 	if d.row < 0 || !limited && !slices.Contains(planned, code) && !strings.HasPrefix(code, "Nodes required") {
 		d.reason()
@@ -226,7 +226,7 @@ func (d *diagnosing) decide() {
 
 // reason explains what only Slurm knows, by its own reason.
 func (d *diagnosing) reason() {
-	code, _, _ := strings.Cut(d.job.Reason, ",")
+	code := slurm.ReasonCode(d.job.Reason)
 	e := d.job.Explain()
 	d.because(causeOf(d.job), "%s", e.Plain)
 	d.advise(e.Advice)
@@ -245,6 +245,8 @@ func (d *diagnosing) reason() {
 	switch code {
 	case "JobHeldUser", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state", "launch_failed_requeued_held":
 		d.Action.Command = []string{"scontrol", "release", strconv.FormatUint(d.job.ArrayID, 10)}
+	case "ReservationDeleted":
+		d.Action.Command = d.update("reservationname=")
 	case "DependencyNeverSatisfied":
 		d.because(Dependency, "it waits for a job that can no longer fulfil its condition (%s)", d.job.Dependency)
 		d.advise("cancel it ("+d.cancel()+"), or let it run without the dependency", d.update("dependency=")...)
@@ -263,7 +265,7 @@ func (d *diagnosing) reason() {
 
 // causeOf is the cause that Slurm's reason names.
 func causeOf(j *slurm.Job) Cause {
-	code, _, _ := strings.Cut(j.Reason, ",")
+	code := slurm.ReasonCode(j.Reason)
 	_, limited := slurm.LimitOfReason(code)
 	switch {
 	case slurm.WillNeverStart(j.Reason):
@@ -274,7 +276,7 @@ func causeOf(j *slurm.Job) Cause {
 		return Away
 	}
 	switch code {
-	case "Priority", "Reserved":
+	case "Priority", "Reserved", "FedJobLock":
 		return Others
 	case "Resources":
 		return Nodes
@@ -284,8 +286,11 @@ func causeOf(j *slurm.Job) Cause {
 		return Begin
 	case "Reservation":
 		return Reservation
-	case "ReqNodeNotAvail", "NodeDown":
+	case "ReqNodeNotAvail", "NodeDown", "NodeList", "FrontEndDown", "PowerNotAvail", "PowerReserved", "MaxPoweredUpNodes":
 		return Away
+	case "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit", "QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit",
+		"QOSUsageThreshold", "AccountingPolicy":
+		return Limit
 	case "Licenses":
 		return License
 	case "JobArrayTaskLimit":
@@ -293,7 +298,7 @@ func causeOf(j *slurm.Job) Cause {
 	case "PartitionDown", "PartitionInactive":
 		return Partition
 	case "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state",
-		"launch_failed_requeued_held":
+		"launch_failed_requeued_held", "ReservationDeleted":
 		return Held
 	}
 	return Slurm
