@@ -22,14 +22,14 @@ var reasons = map[string]Explanation{
 	"Dependency":                  {"waits for another job", "wait for that job, or change the dependency with scontrol update job=ID dependency="},
 	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or remove the dependency with scontrol update job=ID dependency="},
 	"BeginTime":                   {"will start at a later time", "wait for the time given with --begin, or change it with scontrol update job=ID starttime=now"},
-	"JobHeldUser":                 {"held by its owner", "release it with scontrol release ID"},
+	"JobHeldUser":                 {"held by its owner", "release it"},
 	"JobHeldAdmin":                {"held by an administrator", "ask the administrators"},
-	"JobHoldMaxRequeue":           {"was requeued too often", "find out why it fails, then scontrol release ID"},
-	"SystemFailure":               {"a failure of Slurm, a file system or the network", "report it to the administrators; after the repair: scontrol release ID"},
-	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "scontrol release ID; if it happens again, report it to the administrators"},
-	"RequeueHold":                 {"requeued and held", "scontrol release ID"},
-	"job_requeued_in_held_state":  {"requeued and held", "scontrol release ID"},
-	"SpecialExit":                 {"ended with a special exit status, and is held", "see its output, then scontrol release ID"},
+	"JobHoldMaxRequeue":           {"was requeued too often", "find out why it fails, then release it"},
+	"SystemFailure":               {"a failure of Slurm, a file system or the network", "report it to the administrators; after the repair, release it"},
+	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "release it; if it happens again, report it to the administrators"},
+	"RequeueHold":                 {"requeued and held", "release it"},
+	"job_requeued_in_held_state":  {"requeued and held", "release it"},
+	"SpecialExit":                 {"ended with a special exit status, and is held", "see its output, then release it"},
 
 	"PartitionDown":            {"the partition is down", "wait, or choose another partition (fairshare where)"},
 	"PartitionInactive":        {"the partition takes jobs but starts none", "wait, or choose another partition (fairshare where)"},
@@ -38,7 +38,7 @@ var reasons = map[string]Explanation{
 	"PartitionConfig":          {"requests something that the partition does not offer", "choose another partition (fairshare where)"},
 	"AccountNotAllowed":        {"its account may not use the partition", "use another account or partition (fairshare where)"},
 	"QOSNotAllowed":            {"its QoS may not be used there", "use another QoS or partition (fairshare where)"},
-	"ReservationDeleted":       {"its reservation was deleted, and it is held", "take the reservation away, then scontrol release ID"},
+	"ReservationDeleted":       {"its reservation was deleted, and it is held", "take the reservation away, then release it"},
 	"ReservationInvalid":       {"its reservation is not valid", "submit it again, with another reservation or without one"},
 	"Reservation":              {"waits for its reservation to begin", "wait; scontrol show reservation shows when"},
 	"ReqNodeNotAvail":          {"nodes it needs are down, drained or reserved", "wait, or do not request nodes by name; the reservation may end before its time limit does: a shorter limit may help"},
@@ -68,7 +68,7 @@ var reasons = map[string]Explanation{
 	"AssociationJobLimit":      {"its account or user has reached the limit of running jobs", "wait for jobs of the account to end"},
 	"AssociationResourceLimit": {"its account or user has reached the limit of resources", "wait for jobs of the account to end, or use another account"},
 	"AssociationTimeLimit":     {"its account or user has reached the limit of used time", "use another account, or wait until usage has decayed"},
-	"MaxRequeue":               {"was requeued too often", "find out why it fails, then scontrol release ID"},
+	"MaxRequeue":               {"was requeued too often", "find out why it fails, then release it"},
 	"JobArrayTaskLimit":        {"the array has reached its own limit of running tasks", "wait, or raise the limit with scontrol update job=ARRAY arraytaskthrottle=N"},
 	"MaxMemPerLimit":           {"requests more memory than the cluster or the partition allows on a node or for a CPU", "request less memory"},
 	"MaxPoweredUpNodes":        {"as many nodes are powered up as the cluster allows", "wait until some are powered down"},
@@ -208,7 +208,8 @@ func (j *Job) Brief() string {
 func WillNeverStart(reason string) bool {
 	switch code := ReasonCode(reason); code {
 	case "DependencyNeverSatisfied", "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit",
-		"InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "MaxMemPerLimit", "ReservationInvalid":
+		"InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "MaxMemPerLimit", "ReservationInvalid",
+		"PartitionConfig":
 		return true
 	default:
 		kind, limited := LimitOfReason(code)

@@ -82,9 +82,9 @@ type Facts struct {
 	Later func(rows []int) (StartKind, int64)
 }
 
-// Of says why a job waits. rows are squeue's rows of it, one for each of its partitions.
+// Of says why a job waits. rows are squeue's rows of it, one for each of its partitions, of each component of a heterogeneous job.
 func (f *Facts) Of(rows ...*slurm.Job) Diagnosis {
-	first := f.first(rows)
+	first := f.first(f.component(rows))
 	d := diagnosing{Facts: f, job: first, row: -1}
 	if f.Plan != nil {
 		d.row = f.Row(first)
@@ -93,7 +93,39 @@ func (f *Facts) Of(rows ...*slurm.Job) Diagnosis {
 		d.Kind = Unknown
 		d.later(rows)
 	}
+	if first.HetID != 0 && d.Cause != Free && d.Cause != Held {
+		d.Text = "its component " + first.Label + " keeps it: " + d.Text
+	}
 	return d.Diagnosis
+}
+
+// component are the rows of the component that keeps a heterogeneous job: one that cannot start now by itself, and of these the one that
+// is farthest from it. Of other jobs they are all.
+func (f *Facts) component(rows []*slurm.Job) (last []*slurm.Job) {
+	if rows[0].HetID == 0 {
+		return rows
+	}
+	of := map[uint64][]*slurm.Job{}
+	var ids []uint64
+	for _, j := range rows {
+		if len(of[j.ID]) == 0 {
+			ids = append(ids, j.ID)
+		}
+		of[j.ID] = append(of[j.ID], j)
+	}
+	farthest, latest := -1, int64(0)
+	for _, id := range ids {
+		place, start := len(nearest), int64(0)
+		if first := f.first(of[id]); f.Plan != nil && f.Row(first) >= 0 {
+			row := f.Row(first)
+			place = slices.Index(nearest, f.Plan.Results[row].Verdict)
+			start = f.Plan.Alone(row)
+		}
+		if place > farthest || place == farthest && start > latest {
+			farthest, latest, last = place, start, of[id]
+		}
+	}
+	return last
 }
 
 // later forecasts a job of which the plan has no start, and which waits for nothing but others.
@@ -243,7 +275,8 @@ func (d *diagnosing) reason() {
 		}
 	}
 	switch code {
-	case "JobHeldUser", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state", "launch_failed_requeued_held":
+	case "JobHeldUser", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state", "launch_failed_requeued_held",
+		"SystemFailure":
 		d.Action.Command = []string{"scontrol", "release", strconv.FormatUint(d.job.ArrayID, 10)}
 	case "ReservationDeleted":
 		d.Action.Command = d.update("reservationname=")
@@ -254,6 +287,8 @@ func (d *diagnosing) reason() {
 		if d.row >= 0 {
 			d.fits(&d.Plan.World.Jobs[d.row])
 		}
+	case "PartitionConfig", "AccountNotAllowed", "QOSNotAllowed":
+		d.access()
 	case "PartitionTimeLimit":
 		d.tooLong()
 	case "PartitionNodeLimit":

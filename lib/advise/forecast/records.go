@@ -297,7 +297,7 @@ func (b *builder) runs(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 
 // waits says what keeps a pending job, and where it could run.
 func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
-	code, _, _ := strings.Cut(j.Reason, ",")
+	code := slurm.ReasonCode(j.Reason)
 	switch {
 	case j.Priority == 0:
 		row.Held = true

@@ -202,6 +202,14 @@ func (p *Plan) Last(j Job) (result Result, why string) {
 	return *r, ""
 }
 
+// Alone is when a component of a heterogeneous job would start if it were a job by itself; 0: that is not known.
+func (p *Plan) Alone(row int) int64 {
+	j := p.World.Jobs[row]
+	j.Het, j.Planned = 0, nil
+	r, _ := p.Last(j)
+	return r.Start
+}
+
 // Longest tells until when a row could run if it started now, where nothing else of its
 // own is in the way.
 func (p *Plan) Longest(row int) (end int64, ok bool) {

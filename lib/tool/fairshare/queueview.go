@@ -365,7 +365,7 @@ func (v *queueView) choose() error {
 		}
 		wanted := len(v.ids) == 0
 		for k, id := range v.ids {
-			if isJob(j, id) {
+			if isJob(j, id) || len(v.fields) == 0 && isComponent(j, id) {
 				wanted, found[k] = true, true
 			}
 		}
@@ -401,6 +401,20 @@ func isJob(j *slurm.Job, id string) bool {
 		return false
 	}
 	return j.ID == n || j.ArrayID == n || j.HetID == n && n != 0
+}
+
+// isComponent reports whether a row is of the heterogeneous job of which id is a component: they start together.
+func isComponent(j *slurm.Job, id string) bool {
+	het, _, ok := strings.Cut(id, "+")
+	return ok && j.HetID != 0 && het == strconv.FormatUint(j.HetID, 10)
+}
+
+// oneJob is a number that the rows of one job share.
+func oneJob(j *slurm.Job) uint64 {
+	if j.HetID != 0 {
+		return j.HetID
+	}
+	return j.ID
 }
 
 func (v *queueView) noJob(id string) error {
@@ -458,7 +472,7 @@ func (v *queueView) one() []int {
 // sameJob reports whether rows are one job, in one or several partitions.
 func sameJob(jobs []slurm.Job, rows []int) bool {
 	for _, i := range rows[1:] {
-		if jobs[i].ID != jobs[rows[0]].ID {
+		if oneJob(&jobs[i]) != oneJob(&jobs[rows[0]]) {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -188,7 +189,7 @@ func (v *whenView) queued(ctx context.Context) error {
 	for n, id := range v.ids {
 		var rows []int
 		for i := range v.plan.Jobs {
-			if isJob(&v.plan.Jobs[i], id) {
+			if j := &v.plan.Jobs[i]; isJob(j, id) || isComponent(j, id) {
 				rows = append(rows, i)
 			}
 		}
@@ -202,7 +203,10 @@ func (v *whenView) queued(ctx context.Context) error {
 			v.answers = append(v.answers, answer)
 			continue
 		}
-		rows = slices.DeleteFunc(rows, func(i int) bool { return v.plan.Jobs[i].ID != j.ID })
+		rows = slices.DeleteFunc(rows, func(i int) bool { return oneJob(&v.plan.Jobs[i]) != oneJob(j) })
+		if j.HetID != 0 {
+			answer.label = strconv.FormatUint(j.HetID, 10)
+		}
 		for _, i := range rows {
 			answer.partitions = append(answer.partitions, v.plan.Jobs[i].Partition)
 		}
