@@ -28,7 +28,7 @@ func (k LimitKind) Is(reason LimitKind) bool {
 // limitReason matches the codes of limits in the manual of squeue, such as QOSMaxGRESPerUser,
 // AssocGrpCPUMinutesLimit and MaxMemoryPerAccount, which is a limit of a QOS.
 var limitReason = regexp.MustCompile(`^(QOS|Assoc|)(Grp|Max|Min)` +
-	`(BB|Billing|[Cc][Pp][Uu]|Energy|GRES|License|Memory|Mem|Nodes?|SubmitJobs?|Jobs?|WallDuration|Wall)` +
+	`(BB|Billing|[Cc][Pp][Uu]|Energy|GRES|License|Memory|Mem|Nodes?|Unknown|SubmitJobs?|Jobs?|WallDuration|Wall)` +
 	`(RunMinutes|RunMins|RunMin|Minutes|Mins|Min|)(Per(?:Job|Node|User|Account)|)(?:Limit|NotSatisfied|)$`)
 
 // LimitOfReason returns the limit for which a job waits; false if the reason of squeue is not a

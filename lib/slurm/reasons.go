@@ -1,6 +1,9 @@
 package slurm
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Explanation is a plain text about why a job waits, and what the user can do.
 type Explanation struct {
@@ -19,14 +22,14 @@ var reasons = map[string]Explanation{
 	"Dependency":                  {"waits for another job", "wait for that job, or change the dependency with scontrol update job=ID dependency="},
 	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or remove the dependency with scontrol update job=ID dependency="},
 	"BeginTime":                   {"will start at a later time", "wait for the time given with --begin, or change it with scontrol update job=ID starttime=now"},
-	"JobHeldUser":                 {"held by its owner", "release it with scontrol release ID"},
+	"JobHeldUser":                 {"held by its owner", "release it"},
 	"JobHeldAdmin":                {"held by an administrator", "ask the administrators"},
-	"JobHoldMaxRequeue":           {"was requeued too often", "find out why it fails, then scontrol release ID"},
-	"SystemFailure":               {"a failure of Slurm, a file system or the network", "report it to the administrators; after the repair: scontrol release ID"},
-	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "scontrol release ID; if it happens again, report it to the administrators"},
-	"RequeueHold":                 {"requeued and held", "scontrol release ID"},
-	"job_requeued_in_held_state":  {"requeued and held", "scontrol release ID"},
-	"SpecialExit":                 {"ended with a special exit status, and is held", "see its output, then scontrol release ID"},
+	"JobHoldMaxRequeue":           {"was requeued too often", "find out why it fails, then release it"},
+	"SystemFailure":               {"a failure of Slurm, a file system or the network", "report it to the administrators; after the repair, release it"},
+	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "release it; if it happens again, report it to the administrators"},
+	"RequeueHold":                 {"requeued and held", "release it"},
+	"job_requeued_in_held_state":  {"requeued and held", "release it"},
+	"SpecialExit":                 {"ended with a special exit status, and is held", "see its output, then release it"},
 
 	"PartitionDown":            {"the partition is down", "wait, or choose another partition (fairshare where)"},
 	"PartitionInactive":        {"the partition takes jobs but starts none", "wait, or choose another partition (fairshare where)"},
@@ -35,7 +38,8 @@ var reasons = map[string]Explanation{
 	"PartitionConfig":          {"requests something that the partition does not offer", "choose another partition (fairshare where)"},
 	"AccountNotAllowed":        {"its account may not use the partition", "use another account or partition (fairshare where)"},
 	"QOSNotAllowed":            {"its QoS may not be used there", "use another QoS or partition (fairshare where)"},
-	"ReservationDeleted":       {"its reservation was deleted", "scontrol update job=ID reservationname="},
+	"ReservationDeleted":       {"its reservation was deleted, and it is held", "take the reservation away, then release it"},
+	"ReservationInvalid":       {"its reservation is not valid", "submit it again, with another reservation or without one"},
 	"Reservation":              {"waits for its reservation to begin", "wait; scontrol show reservation shows when"},
 	"ReqNodeNotAvail":          {"nodes it needs are down, drained or reserved", "wait, or do not request nodes by name; the reservation may end before its time limit does: a shorter limit may help"},
 	"NodeDown":                 {"a node it needs is down", "wait, or do not request nodes by name"},
@@ -64,25 +68,51 @@ var reasons = map[string]Explanation{
 	"AssociationJobLimit":      {"its account or user has reached the limit of running jobs", "wait for jobs of the account to end"},
 	"AssociationResourceLimit": {"its account or user has reached the limit of resources", "wait for jobs of the account to end, or use another account"},
 	"AssociationTimeLimit":     {"its account or user has reached the limit of used time", "use another account, or wait until usage has decayed"},
-	"MaxRequeue":               {"was requeued too often", "find out why it fails, then scontrol release ID"},
-	"JobArrayTaskLimit":        {"the array has reached its own limit of running tasks", "wait, or raise the limit with scontrol update job=ID arraytaskthrottle="},
+	"MaxRequeue":               {"was requeued too often", "find out why it fails, then release it"},
+	"JobArrayTaskLimit":        {"the array has reached its own limit of running tasks", "wait, or raise the limit with scontrol update job=ARRAY arraytaskthrottle=N"},
+	"MaxMemPerLimit":           {"requests more memory than the cluster or the partition allows on a node or for a CPU", "request less memory"},
+	"MaxPoweredUpNodes":        {"as many nodes are powered up as the cluster allows", "wait until some are powered down"},
+	"MpiPortsBusy":             {"the ports for MPI are in use on its nodes", "wait"},
+	"NvidiaImexChannels":       {"the channels between GPUs of several nodes are in use", "wait until others end"},
+	"AccountingPolicy":         {"a limit or rule of the accounting keeps it back", "wait, or use another account or QoS (fairshare where)"},
+	"JobLaunchFailure":         {"its last run could not be launched", "wait; if it happens again, report it to the administrators"},
+	"RaisedSignal":             {"its last run was ended by a signal", "see its output"},
+	"TimeLimit":                {"its last run reached its time limit", "request more time"},
+	"InvalidReason":            {"Slurm does not know why it waits", "wait, and report it to the administrators"},
+	"InvaildReason":            {"Slurm does not know why it waits", "wait, and report it to the administrators"},
 	"WaitingForScheduling":     {"not considered yet", "wait for the scheduler's next cycle"},
 	"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": {
 		"its nodes are down, drained, or kept for partitions that come first", "wait, or choose another partition (fairshare where)"},
 }
 
-// limitWhat explains the parts of which Slurm composes the codes of limits, such as
-// QOSMaxGRESPerUser or AssocGrpCPUMinutesLimit.
-var limitWhat = []struct{ word, plain string }{
-	{"BillingRunMin", "billed minutes of running jobs"}, {"BillingMin", "billed minutes"}, {"Billing", "billing units"},
-	{"CPURunMinutes", "CPU minutes of running jobs"}, {"CPUMinutes", "CPU minutes"}, {"Cpu", "CPUs"}, {"CPU", "CPUs"},
-	{"GRESRunMinutes", "GPU minutes of running jobs"}, {"GRESMinutes", "GPU minutes"}, {"GRES", "GPUs"}, {"Gres", "GPUs"},
-	{"MemoryRunMinutes", "memory minutes of running jobs"}, {"MemRunMinutes", "memory minutes of running jobs"},
-	{"MemMinutes", "memory minutes"}, {"Memory", "memory"}, {"Mem", "memory"},
-	{"NodeRunMinutes", "node minutes of running jobs"}, {"NodeMinutes", "node minutes"}, {"Node", "nodes"},
-	{"Energy", "energy"}, {"License", "licenses"}, {"BB", "burst buffer"},
-	{"SubmitJobs", "jobs in the queue"}, {"Submit", "jobs in the queue"}, {"Jobs", "running jobs"},
-	{"Wall", "time"}, {"Job", "running jobs"},
+// limitWords are what is limited, and the same as a word before "minutes".
+var limitWords = map[string][2]string{
+	"jobs": {"running jobs", ""}, "submit": {"jobs in the queue", ""}, "wall": {"time", ""}, "cpu": {"CPUs", "CPU"}, "gres": {"GPUs", "GPU"},
+	"mem": {"memory", "memory"}, "node": {"nodes", "node"}, "license": {"licenses", "license"}, "bb": {"burst buffer", "burst buffer"},
+	"billing": {"billing units", "billed"}, "energy": {"energy", "energy"}, "unknown": {"resources", "resource"},
+}
+
+// what is limited, in words.
+func (k LimitKind) what() string {
+	words := limitWords[k.Resource]
+	switch k.Unit {
+	case "Minutes":
+		return words[1] + " minutes"
+	case "RunMinutes":
+		return words[1] + " minutes of running jobs"
+	}
+	return words[0]
+}
+
+// ReasonCode is the code of a reason, as the manual of squeue has it, without the details behind it. Of a job that was requeued and is
+// held, squeue prints the words of the code, scontrol joins them.
+func ReasonCode(reason string) string {
+	code, _, _ := strings.Cut(reason, ",")
+	code, _, _ = strings.Cut(strings.TrimSpace(code), ":")
+	if joined := strings.ReplaceAll(code, " ", "_"); reasons[joined] != (Explanation{}) {
+		return joined
+	}
+	return code
 }
 
 // ExplainReason explains a reason as squeue prints it. An unknown reason is returned as it is
@@ -91,8 +121,8 @@ func ExplainReason(reason string) Explanation {
 	if e, ok := reasons[reason]; ok {
 		return e
 	}
-	code, detail, _ := strings.Cut(reason, ",")
-	code = strings.TrimSpace(code)
+	_, detail, _ := strings.Cut(reason, ",")
+	code := ReasonCode(reason)
 	if e, ok := reasons[code]; ok {
 		if nodes, found := strings.CutPrefix(strings.TrimSpace(detail), "UnavailableNodes:"); found && nodes != "" {
 			e.Plain += " (" + nodes + ")"
@@ -112,38 +142,29 @@ func ExplainReason(reason string) Explanation {
 }
 
 func explainLimit(code string) (Explanation, bool) {
-	var whose, advice string
-	rest, ok := strings.CutPrefix(code, "QOS")
-	if ok {
+	kind, ok := LimitOfReason(code)
+	if !ok {
+		return Explanation{}, false
+	}
+	whose, advice := "its account", "wait for jobs of the account to end, or use another account"
+	if kind.OfQOS {
 		whose, advice = "its QoS", "wait for jobs of the QoS to end, or use another QoS (fairshare where)"
-	} else if rest, ok = strings.CutPrefix(code, "Assoc"); ok {
-		whose, advice = "its account", "wait for jobs of the account to end, or use another account"
-	} else if rest, ok = strings.CutPrefix(code, "Max"); ok {
-		rest, whose, advice = "Max"+rest, "its account", "wait for jobs of the account to end, or request less"
-	} else {
-		return Explanation{}, false
 	}
-	what := ""
-	for _, l := range limitWhat {
-		if strings.Contains(rest, l.word) {
-			what = l.plain
-			break
-		}
-	}
-	if what == "" {
-		return Explanation{}, false
-	}
+	what := kind.what()
 	switch {
-	case strings.HasPrefix(rest, "Min"):
-		text := "requests less " + what + " than " + whose + " demands"
-		return Explanation{text, "request more: with this request it will never start"}, true
-	case strings.Contains(rest, "PerJob"), strings.Contains(rest, "PerNode"):
-		text := "requests more " + what + " than " + whose + " allows a job"
+	case kind.Bound == "Min":
+		return Explanation{"requests less of " + what + " than " + whose + " demands", "request more: with this request it will never start"}, true
+	case kind.Resource == "wall" && kind.Bound == "Max":
+		return Explanation{"requests more time than " + whose + " allows a job", "lower the limit with scontrol update job=ID timelimit="}, true
+	case kind.Per == "Job":
+		return Explanation{"requests more " + what + " than " + whose + " allows a job", "request less: with this request it will never start"}, true
+	case kind.Per == "Node":
+		text := "requests more " + what + " on a node than " + whose + " allows a job"
 		return Explanation{text, "request less: with this request it will never start"}, true
-	case strings.Contains(rest, "PerUser"), strings.HasSuffix(rest, "PU"):
+	case kind.Per == "User":
 		return Explanation{"its user has reached a limit of " + whose + ": " + what, advice}, true
-	case strings.HasPrefix(rest, "Max") && strings.Contains(rest, "Wall"):
-		return Explanation{"requests more time than " + whose + " allows", "lower the limit with scontrol update job=ID timelimit="}, true
+	case kind.Per == "Account":
+		return Explanation{"its account has reached a limit of its QoS: " + what, advice}, true
 	}
 	return Explanation{whose + " has reached its limit: " + what, advice}, true
 }
@@ -162,7 +183,7 @@ var briefly = map[string]string{
 // Brief returns the reason in at most 24 characters, for narrow screens. For rare reasons, that
 // is the beginning of Explain's text.
 func (j *Job) Brief() string {
-	code, _, _ := strings.Cut(j.Reason, ",")
+	code := ReasonCode(j.Reason)
 	text, ok := briefly[code]
 	switch {
 	case code == "Reservation" && j.Reservation == "":
@@ -172,13 +193,9 @@ func (j *Job) Brief() string {
 	case strings.HasPrefix(code, "Nodes required"):
 		return "nodes down or kept"
 	}
-	for _, l := range limitWhat {
-		rest, qos := strings.CutPrefix(code, "QOS")
-		if !strings.HasPrefix(code, "Assoc") && !qos || !strings.Contains(rest, l.word) {
-			continue
-		}
-		what, _, _ := strings.Cut(l.plain, " of ")
-		if qos {
+	if kind, limited := LimitOfReason(code); limited {
+		what, _, _ := strings.Cut(kind.what(), " of ")
+		if kind.OfQOS {
 			return "QoS limit: " + what
 		}
 		return "account limit: " + what
@@ -189,9 +206,10 @@ func (j *Job) Brief() string {
 // WillNeverStart reports whether a job with this reason cannot start until the job or a limit
 // is changed.
 func WillNeverStart(reason string) bool {
-	switch code, _, _ := strings.Cut(reason, ","); code {
+	switch code := ReasonCode(reason); code {
 	case "DependencyNeverSatisfied", "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit",
-		"InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "JobHoldMaxRequeue":
+		"InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "MaxMemPerLimit", "ReservationInvalid",
+		"PartitionConfig":
 		return true
 	default:
 		kind, limited := LimitOfReason(code)
@@ -217,15 +235,28 @@ func (j *Job) Explain() Explanation {
 			e.Plain += " (" + nodes + ")"
 		}
 	}
-	e.Advice = strings.ReplaceAll(e.Advice, "ID", j.Label)
+	e.Advice = strings.NewReplacer("ID", j.Target(), "ARRAY", strconv.FormatUint(j.ArrayID, 10)).Replace(e.Advice)
 	return e
+}
+
+// Target is what scontrol update takes for the job, or for the tasks of an array that wait: without the array's limit, and of a list
+// that squeue has cut, the whole array.
+func (j *Job) Target() string {
+	tasks, _, _ := strings.Cut(j.Label, "%")
+	switch {
+	case strings.Contains(tasks, "..."):
+		return strconv.FormatUint(j.ArrayID, 10)
+	case tasks != j.Label:
+		return tasks + "]"
+	}
+	return j.Label
 }
 
 // Considered reports whether the scheduler considers a pending job: it is not held, and does
 // not wait for a time, another job or its own reservation. Without a reservation of its own,
 // the reason "Reservation" means that nodes are reserved for others.
 func (j *Job) Considered() bool {
-	switch code, _, _ := strings.Cut(j.Reason, ","); code {
+	switch ReasonCode(j.Reason) {
 	case "Reservation":
 		return j.Reservation == ""
 	case "Dependency", "DependencyNeverSatisfied", "BeginTime":
@@ -236,7 +267,7 @@ func (j *Job) Considered() bool {
 
 // Held reports whether a pending job waits until somebody releases it.
 func (j *Job) Held() bool {
-	switch code, _, _ := strings.Cut(j.Reason, ","); code {
+	switch ReasonCode(j.Reason) {
 	case "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "SpecialExit", "RequeueHold", "job_requeued_in_held_state", "launch_failed_requeued_held":
 		return true
 	}
@@ -246,7 +277,7 @@ func (j *Job) Held() bool {
 // Competes reports whether a pending job competes for nodes: the scheduler considers it, and no
 // limit, license or array throttle holds it back.
 func (j *Job) Competes() bool {
-	code, _, _ := strings.Cut(j.Reason, ",")
+	code := ReasonCode(j.Reason)
 	switch code {
 	case "Licenses", "JobArrayTaskLimit", "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit",
 		"QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit", "QOSUsageThreshold":

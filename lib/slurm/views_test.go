@@ -330,7 +330,7 @@ func TestExplainReason(t *testing.T) {
 		"QOSGrpCpuLimit":                         "its QoS has reached its limit: CPUs",
 		"AssocGrpCPUMinutesLimit":                "its account has reached its limit: CPU minutes",
 		"AssocMaxJobsLimit":                      "its account has reached its limit: running jobs",
-		"MaxCpuPerAccount":                       "its account has reached its limit: CPUs",
+		"MaxCpuPerAccount":                       "its account has reached a limit of its QoS: CPUs",
 		"ReqNodeNotAvail, UnavailableNodes:gpu2": "nodes it needs are down, drained or reserved (gpu2)",
 		"SomethingNew":                           "SomethingNew",
 	} {

@@ -260,9 +260,6 @@ func (d *diagnosing) waits(w *forecast.Job) {
 			d.Kind, d.Start = By, at
 		}
 		d.advise("wait, or let it run outside of the reservation", d.update("reservationname=")...)
-	case w.Het != 0:
-		d.because(Others, "another component of its heterogeneous job cannot start")
-		d.advise("see that component: fairshare jobs " + strconv.FormatUint(w.Het, 10))
 	default:
 		d.reason()
 	}
@@ -346,6 +343,29 @@ func (d *diagnosing) nodeCount() {
 	d.because(Request, "it requests %s, and partition %s allows %s %d", count(int(has), "node", "nodes"), p.Name, bound, allowed)
 	n := strconv.FormatInt(allowed, 10)
 	d.advise("change the number of nodes, or use another partition (fairshare where)", d.update("numnodes="+n+"-"+n)...)
+}
+
+// access is an account or a QoS that the partition does not take.
+func (d *diagnosing) access() {
+	p := d.partition()
+	if p == nil {
+		return
+	}
+	for _, of := range []struct {
+		kind, is    string
+		allow, deny []string
+	}{{"account", d.job.Account, p.AllowAccounts, p.DenyAccounts}, {"QoS", d.job.QOS, p.AllowQOS, p.DenyQOS}} {
+		allowed := of.allow == nil || slices.Contains(of.allow, of.is)
+		if of.is == "" || allowed && (of.allow != nil || !slices.Contains(of.deny, of.is)) {
+			continue
+		}
+		d.because(Request, "partition %s does not take its %s %s", p.Name, of.kind, of.is)
+		if of.allow != nil {
+			d.prove("it takes %s", some(of.allow))
+		}
+		d.advise("use another " + of.kind + ", or another partition (fairshare where)")
+		return
+	}
 }
 
 // each is a request beyond what a QoS demands of, or allows, each job.

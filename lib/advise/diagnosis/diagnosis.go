@@ -47,6 +47,7 @@ const (
 	Unknown StartKind = "unknown"
 	Now     StartKind = "now"   // in the next turn of the scheduler
 	By      StartKind = "by"    // at that time if all jobs run to their time limits, and none comes before it
+	About   StartKind = "about" // roughly at that time, from the work of the jobs before it
 	Never   StartKind = "never" // not as the job and the cluster are set up
 )
 
@@ -56,7 +57,7 @@ type Diagnosis struct {
 	Text   string   // a clause: "its array lets 2 tasks run at a time, and 2 run"
 	Proof  []string // sentences with the numbers behind it
 	Kind   StartKind
-	Start  int64 // of Now and By, in seconds since 1970
+	Start  int64 // of Now, By and About, in seconds since 1970
 	Action Action
 }
 
@@ -77,19 +78,68 @@ type Facts struct {
 	Jobs       []slurm.Job              // of the queue, in the order of the plan's world
 	Time       func(unix int64) string  // how times are written
 	Memory     func(mib float64) string // how amounts of memory are written
+	// Later forecasts rows of the plan of which it has no start: Unknown, By or About; nil: nothing does.
+	Later func(rows []int) (StartKind, int64)
 }
 
-// Of says why a job waits. rows are squeue's rows of it, one for each of its partitions.
+// Of says why a job waits. rows are squeue's rows of it, one for each of its partitions, of each component of a heterogeneous job.
 func (f *Facts) Of(rows ...*slurm.Job) Diagnosis {
-	first := f.first(rows)
+	first := f.first(f.component(rows))
 	d := diagnosing{Facts: f, job: first, row: -1}
 	if f.Plan != nil {
 		d.row = f.Row(first)
 	}
 	if d.decide(); d.Kind == "" {
 		d.Kind = Unknown
+		d.later(rows)
+	}
+	if first.HetID != 0 && d.Cause != Free && d.Cause != Held {
+		d.Text = "its component " + first.Label + " keeps it: " + d.Text
 	}
 	return d.Diagnosis
+}
+
+// component are the rows of the component that keeps a heterogeneous job: one that cannot start now by itself, and of these the one that
+// is farthest from it. Of other jobs they are all.
+func (f *Facts) component(rows []*slurm.Job) (last []*slurm.Job) {
+	if rows[0].HetID == 0 {
+		return rows
+	}
+	of := map[uint64][]*slurm.Job{}
+	var ids []uint64
+	for _, j := range rows {
+		if len(of[j.ID]) == 0 {
+			ids = append(ids, j.ID)
+		}
+		of[j.ID] = append(of[j.ID], j)
+	}
+	farthest, latest := -1, int64(0)
+	for _, id := range ids {
+		place, start := len(nearest), int64(0)
+		if first := f.first(of[id]); f.Plan != nil && f.Row(first) >= 0 {
+			row := f.Row(first)
+			place = slices.Index(nearest, f.Plan.Results[row].Verdict)
+			start = f.Plan.Alone(row)
+		}
+		if place > farthest || place == farthest && start > latest {
+			farthest, latest, last = place, start, of[id]
+		}
+	}
+	return last
+}
+
+// later forecasts a job of which the plan has no start, and which waits for nothing but others.
+func (d *diagnosing) later(rows []*slurm.Job) {
+	if d.Later == nil || d.row < 0 || !slices.Contains([]Cause{Nodes, Others, Array, Limit, License, Dependency, Reservation}, d.Cause) {
+		return
+	}
+	var planned []int
+	for _, j := range rows {
+		if row := d.Row(j); row >= 0 {
+			planned = append(planned, row)
+		}
+	}
+	d.Kind, d.Start = d.Later(planned)
 }
 
 // first is the row whose partition decides: the one in which the job starts first, or is nearest to it.
@@ -154,7 +204,7 @@ func (d *diagnosing) update(change string) []string {
 	if d.job.ArrayID == 0 {
 		return nil
 	}
-	return []string{"scontrol", "update", "job=" + d.job.Label, change}
+	return []string{"scontrol", "update", "job=" + d.job.Target(), change}
 }
 
 // planned are the reasons of Slurm that the plan explains better.
@@ -166,7 +216,7 @@ var planned = []string{
 
 // decide finds the cause.
 func (d *diagnosing) decide() {
-	code, _, _ := strings.Cut(d.job.Reason, ",")
+	code := slurm.ReasonCode(d.job.Reason)
 	_, limited := slurm.LimitOfReason(code)
 	if d.row < 0 || !limited && !slices.Contains(planned, code) && !strings.HasPrefix(code, "Nodes required") {
 		d.reason()
@@ -208,7 +258,7 @@ func (d *diagnosing) decide() {
 
 // reason explains what only Slurm knows, by its own reason.
 func (d *diagnosing) reason() {
-	code, _, _ := strings.Cut(d.job.Reason, ",")
+	code := slurm.ReasonCode(d.job.Reason)
 	e := d.job.Explain()
 	d.because(causeOf(d.job), "%s", e.Plain)
 	d.advise(e.Advice)
@@ -225,8 +275,11 @@ func (d *diagnosing) reason() {
 		}
 	}
 	switch code {
-	case "JobHeldUser", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state", "launch_failed_requeued_held":
+	case "JobHeldUser", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state", "launch_failed_requeued_held",
+		"SystemFailure":
 		d.Action.Command = []string{"scontrol", "release", strconv.FormatUint(d.job.ArrayID, 10)}
+	case "ReservationDeleted":
+		d.Action.Command = d.update("reservationname=")
 	case "DependencyNeverSatisfied":
 		d.because(Dependency, "it waits for a job that can no longer fulfil its condition (%s)", d.job.Dependency)
 		d.advise("cancel it ("+d.cancel()+"), or let it run without the dependency", d.update("dependency=")...)
@@ -234,6 +287,8 @@ func (d *diagnosing) reason() {
 		if d.row >= 0 {
 			d.fits(&d.Plan.World.Jobs[d.row])
 		}
+	case "PartitionConfig", "AccountNotAllowed", "QOSNotAllowed":
+		d.access()
 	case "PartitionTimeLimit":
 		d.tooLong()
 	case "PartitionNodeLimit":
@@ -245,7 +300,7 @@ func (d *diagnosing) reason() {
 
 // causeOf is the cause that Slurm's reason names.
 func causeOf(j *slurm.Job) Cause {
-	code, _, _ := strings.Cut(j.Reason, ",")
+	code := slurm.ReasonCode(j.Reason)
 	_, limited := slurm.LimitOfReason(code)
 	switch {
 	case slurm.WillNeverStart(j.Reason):
@@ -256,7 +311,7 @@ func causeOf(j *slurm.Job) Cause {
 		return Away
 	}
 	switch code {
-	case "Priority", "Reserved":
+	case "Priority", "Reserved", "FedJobLock":
 		return Others
 	case "Resources":
 		return Nodes
@@ -266,8 +321,11 @@ func causeOf(j *slurm.Job) Cause {
 		return Begin
 	case "Reservation":
 		return Reservation
-	case "ReqNodeNotAvail", "NodeDown":
+	case "ReqNodeNotAvail", "NodeDown", "NodeList", "FrontEndDown", "PowerNotAvail", "PowerReserved", "MaxPoweredUpNodes":
 		return Away
+	case "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit", "QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit",
+		"QOSUsageThreshold", "AccountingPolicy":
+		return Limit
 	case "Licenses":
 		return License
 	case "JobArrayTaskLimit":
@@ -275,7 +333,7 @@ func causeOf(j *slurm.Job) Cause {
 	case "PartitionDown", "PartitionInactive":
 		return Partition
 	case "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "RequeueHold", "SpecialExit", "job_requeued_in_held_state",
-		"launch_failed_requeued_held":
+		"launch_failed_requeued_held", "ReservationDeleted":
 		return Held
 	}
 	return Slurm

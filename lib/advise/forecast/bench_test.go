@@ -30,7 +30,7 @@ func BenchmarkLarge(b *testing.B) {
 	var plans, whens time.Duration
 	for b.Loop() {
 		at := time.Now()
-		NewPlan(w, true)
+		NewPlan(never, w, true)
 		plans += time.Since(at)
 		at = time.Now()
 		When(never, w, []int{len(w.Jobs) - 5000}, h, func(*Past) float64 { return 1 }, 1)

@@ -147,6 +147,23 @@ func (h *History) Known(j *Job) (count int, kind string) {
 	return 0, ""
 }
 
+// Mean is how long a job runs in the mean of those that are most like it; as long as its time limit where none is known.
+func (h *History) Mean(j *Job) int64 {
+	limit := j.length()
+	for i, key := range kinds(j.User, j.Account, j.Name, j.Limit) {
+		all := h.kinds[key]
+		if len(all) == 0 {
+			continue
+		}
+		sum := 0.0
+		for _, s := range all {
+			sum += float64(min(s.of(limit, i), limit))
+		}
+		return max(1, int64(sum/float64(len(all))))
+	}
+	return limit
+}
+
 // Draw returns a random run time of a job, distributed as in the history; elapsed is how long
 // it has run already. Of the time limit, a job without any history uses all.
 func (h *History) Draw(j *Job, elapsed int64, random *rand.Rand) int64 {

@@ -50,7 +50,7 @@ func TestLimits(t *testing.T) {
 		{job("alice", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user alice: 1 CPU minutes allowed in all, 5 in use"},
 	} {
 		records.Jobs = []slurm.Job{c.job}
-		p := NewPlan(NewWorld(records), true)
+		p := NewPlan(never, NewWorld(records), true)
 		if got := p.Explain(0); got != c.want {
 			t.Errorf("%s in %s with %v: %q, want %q", c.job.User, c.job.QOS, c.job.TRES, got, c.want)
 		}
@@ -71,17 +71,17 @@ func TestLimitsOfWholeNodes(t *testing.T) {
 			{Name: "enough", MaxTRESPerJob: slurm.TRES{"cpu": 16, "gres/gpu": 4}},
 		},
 	}
-	const never = ": it will never start like this"
+	const end = ": it will never start like this"
 	for _, c := range []struct{ qos, reason, want string }{
-		{"kind", "Priority", "QoS kind, each job: 3 a100 GPUs allowed, the job requests 4" + never},
-		{"cpu", "QOSMaxCpuPerJobLimit", "QoS cpu, each job: 15 CPUs allowed, the job requests 16" + never},
+		{"kind", "Priority", "QoS kind, each job: 3 a100 GPUs allowed, the job requests 4" + end},
+		{"cpu", "QOSMaxCpuPerJobLimit", "QoS cpu, each job: 15 CPUs allowed, the job requests 16" + end},
 		{"enough", "Priority", ""}, {"enough", "QOSMaxMemoryPerJob", "held"}, {"enough", "QOSMaxGRESPerNode", "held"},
 	} {
 		records.Jobs = []slurm.Job{{
 			ID: 7, ArrayID: 7, Label: "7", User: "alice", QOS: c.qos, Partition: "p", State: "PENDING", Priority: 5, Nodes: 1,
 			TRES: slurm.TRES{"cpu": 1, "gres/gpu": 1}, Limit: time.Hour, Reason: c.reason,
 		}}
-		p := NewPlan(NewWorld(records), true)
+		p := NewPlan(never, NewWorld(records), true)
 		got := p.Explain(0)
 		if p.Results[0].Verdict == Held {
 			got = "held"
@@ -105,7 +105,7 @@ func TestLimitsThatAreMetLater(t *testing.T) {
 		Nodes:      []slurm.Node{{Name: "n1", Partitions: "cpu", CPUs: 16, MemMB: 64000, GPUs: 4, State: "IDLE"}},
 		QOS:        []slurm.QOS{{Name: "high", Grp: slurm.GroupLimits{TRES: slurm.TRES{"gres/gpu": 2}}}},
 	})
-	plan := NewPlan(w, true)
+	plan := NewPlan(never, w, true)
 	copied := *w
 	j := filled(waiting(1, 1, 10), 0)
 	j.QOS, j.Need.GPUs = "high", 2
@@ -115,7 +115,7 @@ func TestLimitsThatAreMetLater(t *testing.T) {
 		t.Errorf("%q", why)
 	}
 	copied.Jobs = append(copied.Jobs, j)
-	if why := NewPlan(&copied, true).Explain(0); why != want {
+	if why := NewPlan(never, &copied, true).Explain(0); why != want {
 		t.Errorf("%q", why)
 	}
 	if starts := Replay(never, &copied, []int{0}, Course{Run: asLimited, Until: now + 3600}); starts[0] != 0 {

@@ -82,7 +82,7 @@ func TestOddSnapshots(t *testing.T) {
 		records := oddRecords(random)
 		w := NewWorld(records)
 		for _, told := range []bool{true, false} {
-			p := NewPlan(w, told)
+			p := NewPlan(never, w, told)
 			taken := make([]Resources, len(w.Nodes))
 			for n := range p.space.nodes {
 				before := Resources{}

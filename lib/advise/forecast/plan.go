@@ -47,6 +47,10 @@ type Plan struct {
 	// Tried is how many rows, and tasks, the turn tried; Cut that it ended at its depth.
 	Tried int
 	Cut   bool
+	// Short: there was no time to come to all rows; those behind have NotReached.
+	Short bool
+
+	candidates []candidate // scratch
 
 	space   *space
 	used    []float64 // of each limit
@@ -62,7 +66,7 @@ type Plan struct {
 	told    bool
 	anew    *Plan // without Slurm's own plans; made when needed
 
-	over    func() bool                  // ends the turn, in a replay; nil: nothing does
+	over    func() bool                  // ends the turn
 	skip    []bool                       // rows that wait no longer, in a replay
 	onStart func(row int, nodes []int32) // called at each start
 }
@@ -73,11 +77,11 @@ type counters struct {
 }
 
 // NewPlan makes one turn of the backfill scheduler, at the time of the world. If told,
-// the nodes of Slurm's own plan are kept for a job.
-func NewPlan(w *World, told bool) *Plan {
+// the nodes of Slurm's own plan are kept for a job. The turn ends early where over says so.
+func NewPlan(over func() bool, w *World, told bool) *Plan {
 	w.sync()
 	p := &Plan{
-		World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w),
+		over: over, World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w),
 		used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses), running: w.running(),
 	}
 	for i := range w.Limits {
@@ -97,20 +101,22 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 	p.toldOf, p.placed = map[uint64]bool{}, map[uint64][]int{}
 	p.space.visits += len(w.Jobs) / 4 // to go through the rows is work, too
 	p.Tried, p.Cut = 0, false
-	p.Order = p.Order[:0]
+	anew := len(p.Order) == 0
 	for i := range w.Jobs {
 		p.Results[i] = Result{Limit: -1}
-		if !w.Jobs[i].Running && (i >= len(p.skip) || !p.skip[i]) {
+		if anew && !w.Jobs[i].Running {
 			p.Order = append(p.Order, i)
 		}
 	}
-	w.order(p.Order, now)
+	p.Order = slices.DeleteFunc(p.Order, func(row int) bool { return row < len(p.skip) && p.skip[row] })
+	p.order(p.Order, now)
 	starts, tested := 0, 0
 	blocked := map[string]bool{} // partitions in which no more starts, without backfill
 	for _, row := range p.Order {
 		j, r := &w.Jobs[row], &p.Results[row]
-		if p.over != nil && p.over() {
-			return
+		if p.over() {
+			p.Short = true
+			break
 		}
 		if p.idle(row, now) {
 			continue
@@ -340,7 +346,7 @@ func (p *Plan) beside(rows []int, now int64) map[int][]int32 {
 		if done[j.ID] {
 			continue
 		}
-		nodes := p.space.atOnce(row, now, j.length())
+		nodes := p.space.atOnce(row, now, j.length(), nil)
 		if nodes == nil {
 			chosen = nil
 			break
@@ -349,7 +355,7 @@ func (p *Plan) beside(rows []int, now int64) map[int][]int32 {
 		for _, n := range nodes {
 			use, _ := p.space.asked(row, n)
 			p.space.nodes[n].runs = append(p.space.nodes[n].runs, run{row, 0, after(now, j.length()), use})
-			p.space.nodes[n].views = nil
+			p.space.changed(n)
 		}
 	}
 	for i := range p.space.nodes { // begin puts them there
@@ -357,7 +363,7 @@ func (p *Plan) beside(rows []int, now int64) map[int][]int32 {
 		if n := len(place.runs); n > 0 {
 			place.runs = slices.DeleteFunc(place.runs, func(r run) bool { return slices.Contains(rows, r.row) })
 			if len(place.runs) < n {
-				place.views = nil
+				p.space.changed(int32(i))
 			}
 		}
 	}
@@ -457,7 +463,7 @@ func (p *Plan) begin(row int, now int64, nodes []int32) {
 		use, _ := p.space.asked(row, n)
 		place := &p.space.nodes[n]
 		place.runs = append(place.runs, run{row, 0, after(now, j.length()), use})
-		place.views = nil
+		p.space.changed(n)
 	}
 	p.take(j, 1)
 	if p.onStart != nil {
@@ -522,7 +528,7 @@ func (v Verdict) InLine() bool {
 func (p *Plan) With(j Job) (changed *Plan, row int) {
 	w := *p.World
 	w.Jobs = append(slices.Clip(w.Jobs), j)
-	return NewPlan(&w, p.told), len(w.Jobs) - 1
+	return NewPlan(p.over, &w, p.told), len(w.Jobs) - 1
 }
 
 // Instead is the turn that follows if one row were another job.
@@ -531,7 +537,7 @@ func (p *Plan) Instead(row int, j Job) *Plan {
 	w.Jobs = slices.Clone(w.Jobs)
 	j.Planned = nil
 	w.Jobs[row] = j
-	return NewPlan(&w, p.told)
+	return NewPlan(p.over, &w, p.told)
 }
 
 // Delayed are the rows that start later, or lose their plan, in another turn than in

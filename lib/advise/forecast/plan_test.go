@@ -189,7 +189,7 @@ func TestPlan(t *testing.T) {
 		if c.change != nil {
 			c.change(w)
 		}
-		if got := told(NewPlan(w, true)); got != c.want {
+		if got := told(NewPlan(never, w, true)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -201,7 +201,7 @@ func TestRanksLeaveOutWhatTakesNothing(t *testing.T) {
 	array.Tasks, array.AtOnce = 20, 3
 	w := world(1, running("n1", 4, 60), blocked, array, waiting(1, 4, 10))
 	w.Limits = []Limit{{Max: 1, Used: 1}}
-	p := NewPlan(w, true)
+	p := NewPlan(never, w, true)
 	if got := []int{p.Results[1].Rank, p.Results[2].Rank, p.Results[3].Rank}; !slices.Equal(got, []int{0, 1, 4}) {
 		t.Error(got)
 	}
@@ -216,7 +216,7 @@ func TestAgeOvertakes(t *testing.T) {
 	w.Jobs[1].Priority = 650
 	for after, first := range map[int64]int{0: 0, 1800: 1} {
 		rows := []int{0, 1}
-		if w.order(rows, now+after); rows[0] != first {
+		if NewPlan(never, w, false).order(rows, now+after); rows[0] != first {
 			t.Errorf("after %d s: %v", after, rows)
 		}
 	}
@@ -224,7 +224,7 @@ func TestAgeOvertakes(t *testing.T) {
 
 func TestWhatWouldChange(t *testing.T) {
 	w := world(1, running("n1", 3, 60), waiting(1, 4, 60), waiting(1, 1, 90))
-	p := NewPlan(w, false)
+	p := NewPlan(never, w, false)
 	shorter := w.Jobs[2]
 	shorter.Limit = 59 * 60
 	if other := p.Instead(2, shorter); other.Results[2].Verdict != StartsNow || len(p.Delayed(other)) != 0 {
@@ -263,7 +263,7 @@ func TestShorterLimit(t *testing.T) {
 		// n1 has a CPU free until the first job that waits takes both nodes in half an hour.
 		w := world(2, running("n1", 3, 30), running("n2", 4, 30), waiting(2, 4, 60), waiting(1, 1, 120))
 		c.change(w, &w.Jobs[3])
-		minutes, nodes, delays, ok := NewPlan(w, true).ShorterLimit(3, 60)
+		minutes, nodes, delays, ok := NewPlan(never, w, true).ShorterLimit(3, 60)
 		if ok != c.ok || ok && (minutes != 28 || !slices.Equal(nodes, []string{"n1"}) || delays != nil) {
 			t.Errorf("%s: %d minutes on %v, %v; want %v", c.name, minutes, nodes, ok, c.ok)
 		}
@@ -300,7 +300,7 @@ func TestCertainty(t *testing.T) {
 		if c.change != nil {
 			c.change(w)
 		}
-		p := NewPlan(w, true)
+		p := NewPlan(never, w, true)
 		got, why := p.Certainty("carol", &w.Partitions[0], []string{"n1"})
 		if delays := strings.Join(p.InTheWay(&w.Partitions[0], []string{"n1"}, now, now+36000), ","); got != c.want || delays != c.delays || (why == "") != (got == Sure) {
 			t.Errorf("%s: %v (%s), delays %q", c.name, got, why, delays)
@@ -317,7 +317,7 @@ func TestLastHasLimits(t *testing.T) {
 	} {
 		j := filled(waiting(1, 1, 10), 0)
 		j.Limits = []Ask{{0, gpus}}
-		if r, why := NewPlan(w, true).Last(j); why != want || (r.Verdict == StartsNow) != (want == "") {
+		if r, why := NewPlan(never, w, true).Last(j); why != want || (r.Verdict == StartsNow) != (want == "") {
 			t.Errorf("%v GPUs: %v, %q", gpus, r.Verdict, why)
 		}
 	}
@@ -335,7 +335,7 @@ func TestLastPreempts(t *testing.T) {
 		w.Partitions = append(w.Partitions, p)
 	}
 	w.Partitions[0].Tier, w.Partitions[1].Tier, w.Partitions[2].Tier = 2, 1, 3
-	plan := NewPlan(w, true)
+	plan := NewPlan(never, w, true)
 	for range 2 {
 		for partition, want := range map[string]Verdict{"cpu": StartsNow, "low": PlannedLate, "high": StartsNow} {
 			j := filled(waiting(1, 4, 10), 1)
@@ -355,7 +355,7 @@ func TestGPUCounts(t *testing.T) {
 	for i, n := range []int64{2, 4} {
 		w.Nodes[i].GPUs, w.Nodes[i].Total.GPUs = map[string]int64{"a100": n}, float64(n)
 	}
-	if got := told(NewPlan(w, true)); got != "now@n2 now@n1" {
+	if got := told(NewPlan(never, w, true)); got != "now@n2 now@n1" {
 		t.Error(got)
 	}
 }

@@ -28,31 +28,36 @@ func Order(candidates []Candidate) []int {
 	for i := range order {
 		order[i] = i
 	}
+	slices.SortFunc(order, func(i, j int) int {
+		if c := candidates[i].compare(&candidates[j]); c != 0 {
+			return c
+		}
+		return i - j
+	})
+	return order
+}
+
+// compare is negative if the scheduler takes a before b, and 0 where nothing decides.
+func (a *Candidate) compare(b *Candidate) int {
 	first := func(yes bool) int {
 		if yes {
 			return -1
 		}
 		return 1
 	}
-	slices.SortFunc(order, func(i, j int) int {
-		a, b := &candidates[i], &candidates[j]
-		switch {
-		case a.Eligible != b.Eligible:
-			return first(a.Eligible)
-		case a.HasReservation != b.HasReservation:
-			return first(a.HasReservation)
-		case a.Tier != b.Tier:
-			return cmp.Compare(b.Tier, a.Tier)
-		case a.Priority != b.Priority:
-			return cmp.Compare(b.Priority, a.Priority)
-		case a.Submit != b.Submit:
-			return cmp.Compare(a.Submit, b.Submit)
-		case a.JobID != b.JobID:
-			return cmp.Compare(a.JobID, b.JobID)
-		}
-		return i - j
-	})
-	return order
+	switch {
+	case a.Eligible != b.Eligible:
+		return first(a.Eligible)
+	case a.HasReservation != b.HasReservation:
+		return first(a.HasReservation)
+	case a.Tier != b.Tier:
+		return cmp.Compare(b.Tier, a.Tier)
+	case a.Priority != b.Priority:
+		return cmp.Compare(b.Priority, a.Priority)
+	case a.Submit != b.Submit:
+		return cmp.Compare(a.Submit, b.Submit)
+	}
+	return cmp.Compare(a.JobID, b.JobID)
 }
 
 // Ranks tells for each candidate which place in its partition it has in that

@@ -260,9 +260,13 @@ func (b *builder) length(j *slurm.Job, d *slurm.JobDetail, p *slurm.Partition) i
 // runs says what a job has of its nodes. squeue has only the sum; the details show
 // which part is where.
 func (b *builder) runs(row *Job, j *slurm.Job, d *slurm.JobDetail) {
-	row.Running, row.Uses = j.HoldsNodes(), map[string]Resources{}
-	if row.End == 0 || j.Limit == slurm.Unlimited {
+	suspended := j.State == "SUSPENDED" // its cores are free, and nobody knows until when
+	row.Running, row.Uses = j.HoldsNodes() || suspended, map[string]Resources{}
+	if row.End == 0 || j.Limit == slurm.Unlimited || suspended {
 		row.End = Forever
+	}
+	if suspended {
+		row.Need.CPUs = 0
 	}
 	row.Limits = b.asks(row)
 	if nodes, err := hostlist.Expand(j.NodeList); err == nil {
@@ -279,6 +283,9 @@ func (b *builder) runs(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 			continue
 		}
 		use := Resources{CPUs: float64(p.CPUs), MemMB: p.MemMB, GPUs: float64(p.GPUs)}
+		if suspended {
+			use.CPUs = 0
+		}
 		if !b.memory {
 			use.MemMB = 0
 		}
@@ -290,7 +297,7 @@ func (b *builder) runs(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 
 // waits says what keeps a pending job, and where it could run.
 func (b *builder) waits(row *Job, j *slurm.Job, d *slurm.JobDetail) {
-	code, _, _ := strings.Cut(j.Reason, ",")
+	code := slurm.ReasonCode(j.Reason)
 	switch {
 	case j.Priority == 0:
 		row.Held = true

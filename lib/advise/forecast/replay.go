@@ -31,8 +31,7 @@ func Replay(over func() bool, w *World, rows []int, c Course) []int64 {
 
 // replayed is Replay, and how much work it was: how often a node was looked at.
 func replayed(over func() bool, w *World, rows []int, c Course) (starts []int64, visits int) {
-	r := newReplay(w, rows, c)
-	r.p.over = over
+	r := newReplay(over, w, rows, c)
 	for r.left > 0 && !r.p.over() && r.step() {
 	}
 	if r.left > 0 && r.p.over() {
@@ -59,6 +58,10 @@ type replay struct {
 	turn   int64 // when the next turn of the backfill scheduler is due
 	turns  int
 	same   map[uint64][]int // rows of a job, where it waits for several partitions
+
+	overlaps map[*Partition][]*Partition // those that lose their turn with one, itself among them
+	freed    []int32                     // nodes on which something has ended since main looked last
+	stuck    map[*Partition]int          // the row that found no node then, and finds one of the freed ones or none
 }
 
 type task struct {
@@ -83,11 +86,12 @@ func (e *events) Pop() any {
 	return last
 }
 
-func newReplay(w *World, rows []int, c Course) *replay {
+func newReplay(over func() bool, w *World, rows []int, c Course) *replay {
 	w.sync()
 	r := &replay{
 		w: *w, c: c, starts: make([]int64, len(rows)), target: map[int]int{}, tasks: map[int]task{}, after: map[uint64][]int{},
 		alive: map[uint64]int{}, ended: map[uint64]bool{}, same: map[uint64][]int{}, dirty: true, turn: w.Now,
+		overlaps: w.overlaps(),
 	}
 	r.w.Jobs = slices.Clone(w.Jobs)
 	if w.Fair != nil {
@@ -101,7 +105,7 @@ func newReplay(w *World, rows []int, c Course) *replay {
 	}
 	r.left = len(rows)
 	p := &Plan{
-		World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{},
+		over: over, World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{},
 		Results: make([]Result, len(w.Jobs)), running: w.running(),
 	}
 	r.p = p
@@ -216,6 +220,8 @@ func (r *replay) step() bool {
 		happened = true
 		if e.task > 0 {
 			r.ends(e.task)
+		} else {
+			r.stuck = nil // a reservation begins or ends, or a job may start from now on
 		}
 	}
 	for r.next < len(r.c.Arrivals) && r.c.Arrivals[r.next].Submit <= at {
@@ -265,41 +271,60 @@ func (r *replay) main(at int64) {
 	p := r.p
 	p.space.reserve()
 	clear(p.started)
-	blocked := map[*Partition]bool{}
+	blocked, stuck := map[*Partition]bool{}, map[*Partition]int{}
+	for first := 0; first < len(p.Order) && r.gone[p.Order[first]]; first++ {
+		p.Order = p.Order[1:] // it is looked at after each end of a job
+		first--
+	}
 	tested := 0
 	for _, row := range p.Order {
+		if len(blocked) == len(r.w.Partitions) {
+			break
+		}
 		part := p.space.partitions[row]
 		if part == nil || r.gone[row] || blocked[part] || r.w.Jobs[row].Het != 0 {
 			continue
 		}
-		if tested++; r.w.Scheduler.QueueDepth > 0 && tested > r.w.Scheduler.QueueDepth || len(blocked) == len(r.w.Partitions) {
-			return
+		if tested++; r.w.Scheduler.QueueDepth > 0 && tested > r.w.Scheduler.QueueDepth {
+			break
 		}
 		p.Results[row] = Result{Limit: -1}
 		j := &r.w.Jobs[row]
 		for !r.gone[row] && !p.idle(row, at) {
-			nodes := p.space.atOnce(row, at, j.length())
+			var among []int32 // nil: all
+			if was, ok := r.stuck[part]; ok && was == row {
+				among = r.freed
+			}
+			nodes := p.space.atOnce(row, at, j.length(), among)
 			if nodes == nil {
-				r.block(blocked, part)
+				for _, other := range r.overlaps[part] {
+					blocked[other] = true
+				}
+				stuck[part] = row
 				break
 			}
+			delete(r.stuck, part)
 			p.begin(row, at, nodes)
 			delete(p.started, j.ID)
 		}
 	}
+	r.stuck, r.freed = stuck, r.freed[:0]
 }
 
-// block keeps a partition whose next job has to wait, and those whose first node is one of its own,
-// from starting more. Partitions that overlap mostly do so in all of the smaller one's nodes.
-func (r *replay) block(blocked map[*Partition]bool, part *Partition) {
-	blocked[part] = true
-	for i := range r.w.Partitions {
-		other := &r.w.Partitions[i]
-		if !blocked[other] && len(other.Nodes) > 0 && len(part.Nodes) > 0 &&
-			slices.ContainsFunc(other.Nodes[:1], func(n string) bool { return slices.Contains(part.Nodes, n) }) {
-			blocked[other] = true
+// overlaps are, by partition, those that start nothing either when its next job has to wait: itself, and those whose
+// first node is one of its own. Partitions that overlap mostly do so in all of the smaller one's nodes.
+func (w *World) overlaps() map[*Partition][]*Partition {
+	all := map[*Partition][]*Partition{}
+	for i := range w.Partitions {
+		part := &w.Partitions[i]
+		for k := range w.Partitions {
+			other := &w.Partitions[k]
+			if k == i || len(other.Nodes) > 0 && slices.Contains(part.Nodes, other.Nodes[0]) {
+				all[part] = append(all[part], other)
+			}
 		}
 	}
+	return all
 }
 
 // started records the start of one task of a row.
@@ -338,8 +363,9 @@ func (r *replay) ends(number int) {
 	for _, n := range t.nodes {
 		place := &r.p.space.nodes[n]
 		place.runs = slices.DeleteFunc(place.runs, func(run run) bool { return run.id == number })
-		place.views = nil
+		r.p.space.changed(n)
 	}
+	r.freed = append(r.freed, t.nodes...)
 	j := &r.w.Jobs[t.row]
 	if r.w.course != nil {
 		r.w.course.runs(j.leaf-1, -j.usage(), r.w.Now)

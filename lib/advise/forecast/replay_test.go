@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -84,6 +85,41 @@ func TestReplay(t *testing.T) {
 		if fmt.Sprint(w) != before {
 			t.Errorf("%s: the replay has changed the world", c.name)
 		}
+	}
+}
+
+// A replay that looks only at nodes on which something has ended starts each job when one does that looks at all of them.
+func TestReplayLooksWhereItMust(t *testing.T) {
+	worlds := []*World{large(40, 400)}
+	for seed := range uint64(300) {
+		worlds = append(worlds, NewWorld(oddRecords(rand.New(rand.NewPCG(seed, 40)))))
+	}
+	started := 0
+	for i, w := range worlds {
+		var rows []int
+		for row := range w.Jobs {
+			if !w.Jobs[row].Running {
+				rows = append(rows, row)
+			}
+		}
+		course := Course{Run: func(j *Job) int64 { return 1 + j.length()%5000/2 }, Until: now + 7*86400, Turns: 3}
+		short, long := newReplay(never, w, rows, course), newReplay(never, w, rows, course)
+		for short.left > 0 && short.step() {
+		}
+		for long.left > 0 && long.step() {
+			long.stuck = nil
+		}
+		if !slices.Equal(short.starts, long.starts) {
+			t.Errorf("world %d: %v, want %v", i, short.starts, long.starts)
+		}
+		for _, s := range short.starts {
+			if s > now {
+				started++
+			}
+		}
+	}
+	if started < 300 {
+		t.Errorf("only %d jobs started later", started)
 	}
 }
 

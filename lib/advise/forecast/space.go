@@ -20,9 +20,10 @@ type space struct {
 	rowSets    []*nodeSet
 	classes    map[string]int
 	who        []class
-	owned      bool   // some nodes are a user's alone
-	spans      []span // scratch
-	visits     int    // how often a node was looked at
+	owned      bool        // some nodes are a user's alone
+	free       []Resources // of each node, what no job has now; -1 CPUs: to be counted
+	spans      []span      // scratch
+	visits     int         // how often a node was looked at
 }
 
 // class is who preempts whom: jobs of one class see the same.
@@ -73,9 +74,25 @@ type nodeSet struct {
 	approx   string
 }
 
+// of are those of some nodes that are in the set, in its order.
+func (set *nodeSet) of(some []int32) []int32 {
+	var at []int
+	for _, n := range some {
+		if i := slices.Index(set.nodes, n); i >= 0 {
+			at = append(at, i)
+		}
+	}
+	slices.Sort(at)
+	nodes := make([]int32, len(at))
+	for k, i := range at {
+		nodes[k] = set.nodes[i]
+	}
+	return nodes
+}
+
 func newSpace(w *World) *space {
 	s := &space{w: w, index: make(map[string]int32, len(w.Nodes)), sets: map[string]*nodeSet{}, classes: map[string]int{}}
-	s.nodes = make([]place, len(w.Nodes))
+	s.nodes, s.free = make([]place, len(w.Nodes)), make([]Resources, len(w.Nodes))
 	next := int32(0)
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
@@ -83,6 +100,7 @@ func newSpace(w *World) *space {
 		s.index[n.Name] = next
 		next++
 		s.nodes[i] = place{total: n.Total, usable: n.Usable}
+		s.free[i].CPUs = unknown
 	}
 	partitions := map[string]*Partition{}
 	for i := range w.Partitions {
@@ -111,8 +129,29 @@ func (s *space) put(row int, node string, use Resources, end int64) {
 			use = s.nodes[n].total
 		}
 		s.nodes[n].runs = append(s.nodes[n].runs, run{row, 0, end, use})
-		s.nodes[n].views = nil
+		s.changed(n)
 	}
+}
+
+// unknown marks what is free on a node as not counted.
+const unknown = -1 << 30
+
+// changed forgets what was known of the runs of a node.
+func (s *space) changed(n int32) {
+	s.nodes[n].views, s.free[n].CPUs = nil, unknown
+}
+
+// idle is what no job has of a node.
+func (s *space) idle(n int32) *Resources {
+	f := &s.free[n]
+	if f.CPUs == unknown {
+		*f = s.nodes[n].total
+		for i := range s.nodes[n].runs {
+			use := &s.nodes[n].runs[i].use
+			f.CPUs, f.MemMB, f.GPUs = f.CPUs-use.CPUs, f.MemMB-use.MemMB, f.GPUs-use.GPUs
+		}
+	}
+	return f
 }
 
 // reserve lays the reservations out.
@@ -441,13 +480,21 @@ func choose(spans []span, required []int32, t int64, count int) []int32 {
 	return chosen
 }
 
-// atOnce finds nodes on which a row can start at a time, or nil.
-func (s *space) atOnce(row int, at, length int64) []int32 {
+// atOnce finds nodes on which a row can start at a time, or nil; among, if that is not nil, are those
+// of which one must be chosen, as none did before.
+func (s *space) atOnce(row int, at, length int64, among []int32) []int32 {
 	set := s.nodesFor(row)
 	count := max(1, s.w.Jobs[row].Nodes)
 	class := s.preemption(row)
+	nodes := set.nodes
+	if count == 1 && among != nil && len(among) < len(nodes)/8 {
+		nodes = set.of(among)
+	}
 	spans := s.spans[:0]
-	for _, n := range set.nodes {
+	for _, n := range nodes {
+		if class == 0 && !s.idle(n).Covers(s.w.Jobs[row].Need) {
+			continue // as nearly all nodes of a full cluster
+		}
 		if start, last, ok := s.window(row, n, at, length, class); ok && start <= at {
 			if spans = append(spans, span{start, last, n}); len(spans) == count && len(set.required) == 0 {
 				break

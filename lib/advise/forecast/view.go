@@ -129,7 +129,7 @@ func (p *Plan) Certainty(user string, part *Partition, nodes []string) (Certaint
 // nodes. A plan that Slurm has told is of its last turn: nodes may have become free since.
 func (p *Plan) stale(row int, nodes []string) bool {
 	if p.anew == nil {
-		p.anew = NewPlan(p.World, false)
+		p.anew = NewPlan(p.over, p.World, false)
 	}
 	r := &p.anew.Results[row]
 	return (r.Verdict == StartsNow || r.Verdict == PlannedLate && r.Start+p.World.Scheduler.Resolution < p.Results[row].Start) &&
@@ -179,7 +179,7 @@ func (p *Plan) Last(j Job) (result Result, why string) {
 	space.w, space.partitions, space.rowSets = &w, append(slices.Clip(space.partitions), w.Partition(j.Partition)), nil
 	space.spans = nil
 	q := Plan{
-		World: &w, space: &space, used: slices.Clone(p.used), free: p.free, running: p.running,
+		over: p.over, World: &w, space: &space, used: slices.Clone(p.used), free: p.free, running: p.running,
 		started: map[uint64]bool{}, kept: map[uint64]bool{}, planned: map[string]int{},
 	}
 	row := len(w.Jobs) - 1
@@ -200,6 +200,14 @@ func (p *Plan) Last(j Job) (result Result, why string) {
 		r.Verdict = StartsNow
 	}
 	return *r, ""
+}
+
+// Alone is when a component of a heterogeneous job would start if it were a job by itself; 0: that is not known.
+func (p *Plan) Alone(row int) int64 {
+	j := p.World.Jobs[row]
+	j.Het, j.Planned = 0, nil
+	r, _ := p.Last(j)
+	return r.Start
 }
 
 // Longest tells until when a row could run if it started now, where nothing else of its
@@ -270,7 +278,7 @@ func (p *Plan) ShorterLimit(row int, margin int64) (minutes int64, nodes, delays
 
 // delayed compares without what Slurm has told.
 func (p *Plan) delayed(changed *Plan) []int {
-	return NewPlan(p.World, false).Delayed(NewPlan(changed.World, false))
+	return NewPlan(p.over, p.World, false).Delayed(NewPlan(p.over, changed.World, false))
 }
 
 // Fitting are the nodes, as indices into those of the world, that could run a row if nothing else ran
@@ -359,6 +367,9 @@ func (p *Plan) Explain(row int) string {
 	case NeverFits:
 		return "no node of partition " + j.Partition + " has what it requests: it will never start there"
 	case NotReached:
+		if p.Short && !p.Cut {
+			return "so many jobs come before it that the plan was not finished in time"
+		}
 		return fmt.Sprintf("the scheduler has not reached it: it tries %d jobs in a pass (bf_max_job_test)", p.World.Scheduler.MaxTest)
 	case Beyond:
 		return "its turn comes after the time for which the scheduler plans (bf_window)"

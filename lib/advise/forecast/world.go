@@ -262,25 +262,31 @@ func (w *World) running() map[uint64]int {
 	return tasks
 }
 
-// order sorts rows the way the scheduler does at a time.
-func (w *World) order(rows []int, t int64) {
-	tiers := map[string]float64{}
+// order sorts rows the way the scheduler does at a time. In a replay they are nearly sorted.
+func (p *Plan) order(rows []int, t int64) {
+	w := p.World
+	tiers := make(map[*Partition]float64, len(w.Partitions))
 	for i := range w.Partitions {
-		tiers[w.Partitions[i].Name] = float64(w.Partitions[i].Tier)
+		tiers[&w.Partitions[i]] = float64(w.Partitions[i].Tier)
 	}
-	candidates := make([]Candidate, len(rows))
-	for i, row := range rows {
+	p.candidates = p.candidates[:0]
+	for _, row := range rows {
 		j := &w.Jobs[row]
-		candidates[i] = Candidate{
-			Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Priority: w.PriorityAt(j, t),
+		p.candidates = append(p.candidates, candidate{row, Candidate{
+			Tier: tiers[p.space.partitions[row]], HasReservation: j.Reservation != "", Priority: w.PriorityAt(j, t),
 			Submit: j.Submit, JobID: j.ArrayID, Eligible: true,
-		}
+		}})
 	}
-	sorted := make([]int, len(rows))
-	for i, k := range Order(candidates) {
-		sorted[i] = rows[k]
+	slices.SortStableFunc(p.candidates, func(a, b candidate) int { return a.compare(&b.Candidate) })
+	for i := range p.candidates {
+		rows[i] = p.candidates[i].row
 	}
-	copy(rows, sorted)
+}
+
+// candidate is a row while rows are sorted.
+type candidate struct {
+	row int
+	Candidate
 }
 
 // Matches evaluates an expression of features, such as "a100&nvlink|h100". exact is

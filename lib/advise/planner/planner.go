@@ -8,9 +8,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/admission"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -19,9 +21,14 @@ import (
 // Planner is what Slurm answered for a forecast, and the plan that follows from it.
 type Planner struct {
 	forecast.Records
-	World *forecast.World
-	Plan  *forecast.Plan
-	rows  map[rowKey]int // of the world
+	Factors   FactorRows
+	NoFactors string // why sprio has none
+	// Budget is the time for an answer, with what Slurm takes of it; half of it is for the plan and what follows in any case. 0: no limit.
+	Budget time.Duration
+	World  *forecast.World
+	Plan   *forecast.Plan
+	rows   map[rowKey]int // of the world
+	began  time.Time
 
 	access  *admission.Cluster // who may use what
 	charges *admission.Cluster // by which associations a user's jobs are charged
@@ -50,23 +57,41 @@ func (n *Planner) nodes(a *Asker) func(context.Context) error {
 
 // Load queries Slurm for everything that a plan needs, and plans. Limits are known where the
 // cluster keeps accounts and shows them.
-func (n *Planner) Load(ctx context.Context, a *Asker) error { return n.load(ctx, a, false) }
+func (n *Planner) Load(ctx context.Context, a *Asker) error {
+	if err := n.query(ctx, a, false); err != nil {
+		return err
+	}
+	return n.Turn(ctx)
+}
 
 // LoadToReplay asks also for what changes priorities while time passes.
-func (n *Planner) LoadToReplay(ctx context.Context, a *Asker) error { return n.load(ctx, a, true) }
+func (n *Planner) LoadToReplay(ctx context.Context, a *Asker) error {
+	if err := n.QueryToReplay(ctx, a); err != nil {
+		return err
+	}
+	return n.Turn(ctx)
+}
 
-func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
-	*n = Planner{}
+// QueryToReplay is LoadToReplay without the plan, for which Turn follows.
+func (n *Planner) QueryToReplay(ctx context.Context, a *Asker) error { return n.query(ctx, a, true) }
+
+// Turn plans what was queried. ctx ends this plan and those that are made of it.
+func (n *Planner) Turn(ctx context.Context) error {
+	n.Plan = forecast.NewPlan(n.Over(ctx), n.World, true)
+	return ctx.Err()
+}
+
+func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
+	*n = Planner{Budget: n.Budget, began: clock.Now()}
 	n.Now, n.UserID = a.Now(), a.UID
-	var factors FactorRows
-	var noFactors string
 	if err := a.Config(&n.Config)(ctx); err != nil {
 		return err
 	}
 	questions := []func(context.Context) error{
 		a.Partitions(&n.Partitions), n.nodes(a),
 		Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
-		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
+		a.Jobs(&n.Jobs, nil,
+			"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED", "SUSPENDED"),
 	}
 	if n.Config.Accounting() {
 		questions = append(questions, a.usages(&n.Usages), n.qos(a))
@@ -77,7 +102,7 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 	if len(n.Jobs) > 0 { // else there is nothing more to know of them
 		questions = []func(context.Context) error{Listing(&n.Details, a.Client.AllJobDetails)}
 		if n.Config.Multifactor() {
-			questions = append(questions, a.Factors(&factors, &noFactors))
+			questions = append(questions, a.Factors(&n.Factors, &n.NoFactors))
 		}
 		if replay && n.sharesCount() {
 			questions = append(questions, a.shares(&n.Shares))
@@ -87,18 +112,29 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 		}
 	}
 	n.PriorityOf = func(j *slurm.Job) (float64, float64) {
-		if at := factors.Find(j); at >= 0 {
-			return Effective(n.Config, j, factors.Rows[at].Priority), factors.Rows[at].Age.Weighted
+		if at := n.Factors.Find(j); at >= 0 {
+			return Effective(n.Config, j, n.Factors.Rows[at].Priority), n.Factors.Rows[at].Age.Weighted
 		}
 		return float64(j.Priority), 0
 	}
 	n.World = forecast.NewWorld(n.Records)
-	n.Plan = forecast.NewPlan(n.World, true)
+	if n.Details = nil; replay { // a hundred thousand jobs are many
+		n.Factors = FactorRows{}
+	}
 	n.rows = make(map[rowKey]int, len(n.Jobs))
 	for i := range n.Jobs {
 		n.rows[rowKey{n.Jobs[i].Label, n.Jobs[i].Partition}] = i
 	}
-	return nil
+	return ctx.Err()
+}
+
+// Left is the time that is left of the budget.
+func (n *Planner) Left() time.Duration { return max(n.Budget-clock.Now().Sub(n.began), n.Budget/2) }
+
+// Over ends what takes more time than there is, and at the end of a command at once.
+func (n *Planner) Over(ctx context.Context) func() bool {
+	end := clock.Now().Add(n.Left())
+	return func() bool { return ctx.Err() != nil || n.Budget > 0 && clock.Now().After(end) }
 }
 
 // Effective is the priority of a job by which Slurm orders, where sprio shows the sum of its

@@ -66,7 +66,7 @@ fairshare used --since 30d       what I requested and did not use
 fairshare history --since 30d    what I used, by day`,
 		Brief: map[string][]string{
 			"":     {"user", "account", "all", "json", "watch"},
-			"jobs": {"partition", "user", "account", "me", "jobs", "format", "noheader", "first", "json", "watch", "every", "prometheus"},
+			"jobs": {"partition", "user", "account", "me", "jobs", "format", "noheader", "first", "budget", "json", "watch", "every"},
 		},
 		Environment: slurm.CheckEnvironment,
 		Flags: append([]cli.Flag{
@@ -88,6 +88,7 @@ fairshare history --since 30d    what I used, by day`,
 					}, fieldNames()...),
 					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
 					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
+					budgetFlag(),
 					&cli.BoolFlag{Name: "past", Usage: "what jobs waited for that have started or ended, from accounting"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/priority"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 type weightsJSON struct {
@@ -224,7 +225,7 @@ func (v *queueView) metrics() []metric {
 		if !j.Pending() {
 			continue
 		}
-		code, _, _ := strings.Cut(j.Reason, ",")
+		code := slurm.ReasonCode(j.Reason)
 		jobs[key{j.Partition, j.User, code}] += float64(j.TaskCount())
 		if v.candidates[i].Eligible {
 			first[j.Partition] = max(first[j.Partition], v.priorityOf(i))

@@ -100,7 +100,7 @@ func (v *queueView) list(p *page) {
 			}
 		}
 		starts = starts || j.Start > 0
-		t.Add(append(cells, shortTime(j.Start, v.at), why(j))...)
+		t.Add(append(cells, shortTime(j.Start, v.at), why(i))...)
 	}
 	if v.screen == nil {
 		t.Omit = append(t.Omit, " ")
@@ -124,15 +124,19 @@ func (v *queueView) list(p *page) {
 }
 
 // reasons says why jobs wait, each reason explained once.
-func (v *queueView) reasons() func(*slurm.Job) string {
+func (v *queueView) reasons() func(i int) string {
 	type reason struct {
 		code            string
 		reserved, named bool
 	}
 	why := map[reason]string{}
-	return func(j *slurm.Job) string {
+	return func(i int) string {
+		j := &v.jobs[i]
 		if !j.Pending() {
 			return strings.ToLower(j.State)
+		}
+		if v.plan != nil {
+			return v.rowDiagnosis(i).Text
 		}
 		of := reason{j.Reason, j.Reservation != "", j.ReqNodes != ""}
 		plain, ok := why[of]

@@ -30,7 +30,8 @@ type queueView struct {
 	ids                         []string // jobs that were requested
 	fields                      []field
 	noHeader                    bool
-	first                       int // 0: all
+	first                       int           // 0: all
+	budget                      time.Duration // for the plan of jobs that were requested
 
 	at         time.Time
 	config     slurm.Config
@@ -46,10 +47,11 @@ type queueView struct {
 	waiting    map[string]int   // jobs in line, by partition
 	rows       []int            // the jobs that are shown
 	subject    []int            // of them, the rows of the one job whose story is told
-	plan       *planner.Planner // for the story of one job
+	plan       *planner.Planner // of the queue, where jobs were requested
 	facts      diagnosis.Facts  // what diagnoses follow from
-	hidden     bool             // Slurm hides the nodes, so there is no plan
-	screen     *queueScreen     // while keys steer it
+	later      func(rows []int) (diagnosis.StartKind, int64)
+	hidden     bool         // Slurm hides the nodes, so there is no plan
+	screen     *queueScreen // while keys steer it
 }
 
 func newQueueView(a *planner.Asker, c *cli.Context) (*queueView, error) {
@@ -78,6 +80,10 @@ func newQueueView(a *planner.Asker, c *cli.Context) (*queueView, error) {
 			return nil, fault.Errorf(fault.Usage, "--first: invalid number of rows %q", n)
 		}
 		v.first = int(f)
+	}
+	var err error
+	if v.budget, err = budget(c.String("budget")); err != nil {
+		return nil, err
 	}
 	for _, name := range list(c.String("format")) {
 		f, ok := fields[strings.ToLower(name)]
@@ -116,17 +122,7 @@ func (v *queueView) load(ctx context.Context) error {
 }
 
 func (v *queueView) look(ctx context.Context) error {
-	states := []string{"PENDING"}
-	if v.screen != nil && v.screen.running {
-		states = append(states, "RUNNING")
-	}
-	if len(v.ids) > 0 {
-		states = nil // a running job has a story too
-	}
-	v.jobs, v.factors, v.noFactors = nil, planner.FactorRows{}, ""
-	err := planner.Together(ctx, v.ask.Config(&v.config), v.ask.Partitions(&v.limits),
-		v.ask.Jobs(&v.jobs, nil, states...), v.ask.Factors(&v.factors, &v.noFactors))
-	if err != nil {
+	if err := v.query(ctx); err != nil {
 		return err
 	}
 	v.at = v.ask.Now()
@@ -141,32 +137,59 @@ func (v *queueView) look(ctx context.Context) error {
 	if err := v.choose(); err != nil {
 		return err
 	}
-	v.plan, v.hidden, v.facts = nil, false, diagnosis.Facts{
+	v.facts = diagnosis.Facts{
 		Partitions: v.limits, Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
 	}
-	if v.subject = v.one(); len(v.fields) > 0 || len(v.subject) == 0 || !v.jobs[v.subject[0]].Pending() {
-		return nil
+	if v.subject = v.one(); v.plan != nil {
+		v.facts.Plan, v.facts.Row = v.plan.Plan, v.plan.Row
+		v.facts.Nodes, v.facts.QOS, v.facts.Later = v.plan.Nodes, v.plan.QOS, v.later
+		v.planned()
 	}
-	return v.forecast(ctx)
+	return nil
 }
 
-// forecast plans the queue for the one job that was requested: where and when it starts in
-// each of its partitions.
-func (v *queueView) forecast(ctx context.Context) error {
-	v.plan = &planner.Planner{}
-	if err := v.plan.Load(ctx, v.ask); errors.Is(err, planner.ErrNodesHidden) {
-		v.plan, v.hidden = nil, true
-		return nil
-	} else if err != nil {
-		return err
+// query asks Slurm for the queue: with a plan of it where jobs were requested, one of which may run.
+func (v *queueView) query(ctx context.Context) error {
+	v.plan, v.hidden, v.jobs, v.factors, v.noFactors = nil, false, nil, planner.FactorRows{}, ""
+	var states []string
+	if len(v.ids) > 0 && len(v.fields) == 0 {
+		n := planner.Planner{Budget: v.budget}
+		err := n.Load(ctx, v.ask)
+		if err == nil {
+			over := n.Over(ctx)
+			v.later = func(rows []int) (diagnosis.StartKind, int64) {
+				start, basis := n.ByLimits(over, rows)
+				return kindOf[basis], start
+			}
+			v.plan, v.config, v.limits, v.jobs, v.factors, v.noFactors = &n, n.Config, n.Partitions, n.Jobs, n.Factors, n.NoFactors
+			n.Factors = planner.FactorRows{}
+			return nil
+		}
+		if v.hidden = errors.Is(err, planner.ErrNodesHidden); !v.hidden {
+			return err
+		}
+	} else if len(v.ids) == 0 {
+		states = append(states, "PENDING")
+		if v.screen != nil && v.screen.running {
+			states = append(states, "RUNNING")
+		}
 	}
-	v.facts.Plan, v.facts.Row = v.plan.Plan, v.plan.Row
-	v.facts.Nodes, v.facts.QOS = v.plan.Nodes, v.plan.QOS
-	for _, i := range v.subject {
+	return planner.Together(ctx, v.ask.Config(&v.config), v.ask.Partitions(&v.limits),
+		v.ask.Jobs(&v.jobs, nil, states...), v.ask.Factors(&v.factors, &v.noFactors))
+}
+
+// kindOf is how far a start can be believed.
+var kindOf = map[planner.Basis]diagnosis.StartKind{
+	planner.Nothing: diagnosis.Unknown, planner.ByWork: diagnosis.About, planner.ByLimits: diagnosis.By,
+}
+
+// planned tells where and when the requested jobs start in each of their partitions, as the plan has it.
+func (v *queueView) planned() {
+	for _, i := range v.rows {
 		j := &v.jobs[i]
 		row := v.plan.Row(j)
-		if row < 0 {
-			continue // it has just started
+		if row < 0 || !j.Pending() {
+			continue
 		}
 		j.Start, j.End, j.SchedNodes = 0, 0, ""
 		r := &v.plan.Plan.Results[row]
@@ -181,7 +204,6 @@ func (v *queueView) forecast(ctx context.Context) error {
 			v.candidates[i].Eligible = false
 		}
 	}
-	return nil
 }
 
 func (v *queueView) sort() {
@@ -343,7 +365,7 @@ func (v *queueView) choose() error {
 		}
 		wanted := len(v.ids) == 0
 		for k, id := range v.ids {
-			if isJob(j, id) {
+			if isJob(j, id) || len(v.fields) == 0 && isComponent(j, id) {
 				wanted, found[k] = true, true
 			}
 		}
@@ -379,6 +401,20 @@ func isJob(j *slurm.Job, id string) bool {
 		return false
 	}
 	return j.ID == n || j.ArrayID == n || j.HetID == n && n != 0
+}
+
+// isComponent reports whether a row is of the heterogeneous job of which id is a component: they start together.
+func isComponent(j *slurm.Job, id string) bool {
+	het, _, ok := strings.Cut(id, "+")
+	return ok && j.HetID != 0 && het == strconv.FormatUint(j.HetID, 10)
+}
+
+// oneJob is a number that the rows of one job share.
+func oneJob(j *slurm.Job) uint64 {
+	if j.HetID != 0 {
+		return j.HetID
+	}
+	return j.ID
 }
 
 func (v *queueView) noJob(id string) error {
@@ -436,7 +472,7 @@ func (v *queueView) one() []int {
 // sameJob reports whether rows are one job, in one or several partitions.
 func sameJob(jobs []slurm.Job, rows []int) bool {
 	for _, i := range rows[1:] {
-		if jobs[i].ID != jobs[rows[0]].ID {
+		if oneJob(&jobs[i]) != oneJob(&jobs[rows[0]]) {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,15 +22,22 @@ func (v *queueView) story(p *page) error {
 	}
 	p.line("  ", "user %s, account %s, QoS %s, submitted %s",
 		or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
-	p.line("  ", "requests %s", request(j))
+	for k, i := range v.subject {
+		switch of := &v.jobs[i]; {
+		case of.HetID != 0 && (k == 0 || v.jobs[v.subject[k-1]].ID != of.ID):
+			p.line("  ", "component %s requests %s", of.Label, request(of))
+		case k == 0:
+			p.line("  ", "requests %s", request(j))
+		}
+	}
+	if j.HetID != 0 {
+		p.line("  ", "all components start together")
+	}
 	if n := j.TaskCount(); n > 1 {
 		p.line("  ", "%d tasks of the array wait: %s", n, j.Tasks)
 	}
 	if n := len(v.rows) - len(v.subject); n > 0 {
 		p.line("  ", "%s", plural(n, "task of the array runs", "tasks of the array run"))
-	}
-	if j.HetID != 0 {
-		p.line("  ", "component %d of the heterogeneous job %d: all components start together", j.HetOffset, j.HetID)
 	}
 	if j.Dependency != "" {
 		p.line("  ", "depends on %s", j.Dependency)
@@ -47,7 +55,11 @@ func (v *queueView) story(p *page) error {
 		Right:  []string{"RANK", "PRIORITY"}, Whole: []string{"PARTITION", "EXPECTED START"},
 	}
 	for _, i := range v.subject {
-		t.Add(v.jobs[i].Partition, v.rankText(i), number(v.priorityOf(i), 0), v.startText(i), v.jobs[i].SchedNodes)
+		where := v.jobs[i].Partition
+		if v.jobs[i].HetID != 0 {
+			where += " (" + v.jobs[i].Label + ")"
+		}
+		t.Add(where, v.rankText(i), number(v.priorityOf(i), 0), v.startText(i), v.jobs[i].SchedNodes)
 	}
 	p.table(&t)
 	for _, i := range v.subject {
@@ -89,8 +101,8 @@ func request(j *slurm.Job) string {
 
 // shortReason is the reason as a word: some are a sentence, which has been said already.
 func shortReason(reason string) string {
-	code, _, _ := strings.Cut(reason, ",")
-	if strings.Contains(code, " ") {
+	code := slurm.ReasonCode(reason)
+	if strings.HasPrefix(code, "Nodes required") {
 		return "Resources"
 	}
 	return code
@@ -105,10 +117,16 @@ func (v *queueView) answer(p *page, j *slurm.Job) {
 		start = "it starts in the next turn of the scheduler"
 	case diagnosis.By:
 		start = "it starts " + when(d.Start, v.at) + " if jobs run to their time limits"
+	case diagnosis.About:
+		start = "roughly, it starts " + when(d.Start, v.at)
 	case diagnosis.Never:
 		start = "it never starts as it is"
 	}
-	p.line("", "job %s %q waits: %s; %s", j.Label, j.Name, d.Text, start)
+	label := j.Label
+	if j.HetID != 0 {
+		label = strconv.FormatUint(j.HetID, 10)
+	}
+	p.line("", "job %s %q waits: %s; %s", label, j.Name, d.Text, start)
 	for _, proof := range d.Proof {
 		p.line("  ", "%s", proof)
 	}
@@ -130,14 +148,30 @@ func (v *queueView) diagnosis() diagnosis.Diagnosis {
 }
 
 // rowDiagnosis says why a job waits in one partition.
-func (v *queueView) rowDiagnosis(i int) diagnosis.Diagnosis { return v.facts.Of(&v.jobs[i]) }
+func (v *queueView) rowDiagnosis(i int) diagnosis.Diagnosis {
+	if v.jobs[i].HetID == 0 {
+		return v.facts.Of(&v.jobs[i])
+	}
+	var rows []*slurm.Job // all components start together
+	for k := range v.jobs {
+		if j := &v.jobs[k]; j.HetID == v.jobs[i].HetID && j.Pending() {
+			rows = append(rows, j)
+		}
+	}
+	return v.facts.Of(rows...)
+}
 
 // startText is when a row is expected to start.
 func (v *queueView) startText(i int) string {
-	if v.rowDiagnosis(i).Kind == diagnosis.Never {
+	d := v.rowDiagnosis(i)
+	switch start := v.jobs[i].Start; {
+	case d.Kind == diagnosis.Never:
 		return "never"
+	case start == 0 && d.Start > 0:
+		return when(d.Start, v.at)
+	default:
+		return when(start, v.at)
 	}
-	return when(v.jobs[i].Start, v.at)
 }
 
 func (v *queueView) rankText(i int) string {

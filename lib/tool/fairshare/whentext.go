@@ -9,6 +9,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
@@ -30,10 +31,8 @@ func (v *whenView) text(p *page) {
 			p.line("", "%s does not start until that changes: %s", jobName(a.label), a.Text)
 			v.proof(p, &a)
 			continue
-		case e.Replays == 0 && a.Limits > 0:
-			p.line("", "%s starts %s at the latest, if all jobs run to their time limits", jobName(a.label), when(a.Limits, v.at))
-		case e.Replays == 0:
-			p.line("", "%s: the queue is too deep for a forecast within %s", jobName(a.label), v.budget)
+		case a.Basis == planner.Nothing:
+			p.line("", "%s: when it starts is not known", jobName(a.label))
 		case e.Median == forecast.Forever:
 			p.line("", "%s does not start within 30 days as things are: %s", jobName(a.label), a.Text)
 		default:
@@ -42,11 +41,15 @@ func (v *whenView) text(p *page) {
 			if wait <= float64(v.plan.World.Scheduler.Interval) {
 				when = "now"
 			}
-			if a.Runs == 0 {
+			switch a.Basis {
+			case planner.ByWork:
+				p.line("", "%s starts %s, roughly: %s %s before it, and nodes are taken to be always busy",
+					jobName(a.label), when, plural(a.Before, "job", "jobs"), comes(a.Before))
+			case planner.ByLimits:
 				p.line("", "%s starts %s, if all jobs run to their time limits", jobName(a.label), when)
-				break
+			default:
+				p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.Low), about(a.High))
 			}
-			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.Low), about(a.High))
 		}
 		if a.Estimate.Median != forecast.Forever && a.Cause != diagnosis.Free {
 			p.line("  ", "why it waits: %s", a.Text)
@@ -69,7 +72,7 @@ func (v *whenView) text(p *page) {
 			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s",
 				plural(a.Runs, "run", "runs"), a.Like, plural(a.Estimate.Replays, "replay", "replays"))
 		}
-		if a.Limits > 0 && a.Runs > 0 {
+		if a.Limits > 0 && a.Basis != planner.ByLimits {
 			p.line("  ", "if all jobs ran to their time limits: %s", when(a.Limits, v.at))
 		}
 		if a.slurm > 0 {
@@ -98,6 +101,13 @@ func (v *whenView) keptText(p *page) {
 	if v.notKept != "" {
 		p.line("", "forecasts are not kept, and so not scored: %s", v.notKept)
 	}
+}
+
+func comes(jobs int) string {
+	if jobs == 1 {
+		return "comes"
+	}
+	return "come"
 }
 
 // exact is a number of seconds as the error of a forecast.
@@ -203,6 +213,7 @@ type whenJSON struct {
 	Runs       int      `json:"runs"`
 	Kind       *string  `json:"runs_of"`
 	Replays    int      `json:"replays"`
+	Basis      *string  `json:"rests_on"` // replays, limits or work; null: it runs, or nothing is known
 }
 
 func (v *whenView) json(w io.Writer) error {
@@ -223,6 +234,7 @@ func (v *whenView) json(w io.Writer) error {
 			Job: a.label, Partitions: filled(a.partitions), Never: neverText(&a),
 			Cause: string(a.Cause), Why: optional(a.Text), Running: rfc3339(a.running), Limits: rfc3339(a.Limits), Slurm: rfc3339(a.slurm),
 			Runs: a.Runs, Kind: optional(a.Like), Replays: a.Estimate.Replays,
+			Basis: optional(string(a.Basis)),
 		}
 		if a.running == 0 && a.Kind != diagnosis.Never {
 			if a.Estimate.Median != forecast.Forever {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -127,12 +128,16 @@ func showWhen(ctx context.Context, a *planner.Asker, v *whenView, stdout io.Writ
 }
 
 func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
+	v.plan.Budget = v.budget
 	var runs []forecast.Past
-	load := func(ctx context.Context) error { return v.plan.LoadToReplay(ctx, a) }
+	load := func(ctx context.Context) error { return v.plan.QueryToReplay(ctx, a) }
 	if err := planner.Together(ctx, load, func(ctx context.Context) (err error) {
 		runs, v.noRuns, err = a.Ended(ctx)
 		return err
 	}); err != nil {
+		return err
+	}
+	if err := v.plan.Turn(ctx); err != nil {
 		return err
 	}
 	v.at = v.plan.Now
@@ -181,10 +186,10 @@ func (v *whenView) save() {
 
 // queued answers for jobs in the queue.
 func (v *whenView) queued(ctx context.Context) error {
-	for _, id := range v.ids {
+	for n, id := range v.ids {
 		var rows []int
 		for i := range v.plan.Jobs {
-			if isJob(&v.plan.Jobs[i], id) {
+			if j := &v.plan.Jobs[i]; isJob(j, id) || isComponent(j, id) {
 				rows = append(rows, i)
 			}
 		}
@@ -198,19 +203,23 @@ func (v *whenView) queued(ctx context.Context) error {
 			v.answers = append(v.answers, answer)
 			continue
 		}
-		rows = slices.DeleteFunc(rows, func(i int) bool { return v.plan.Jobs[i].ID != j.ID })
+		rows = slices.DeleteFunc(rows, func(i int) bool { return oneJob(&v.plan.Jobs[i]) != oneJob(j) })
+		if j.HetID != 0 {
+			answer.label = strconv.FormatUint(j.HetID, 10)
+		}
 		for _, i := range rows {
 			answer.partitions = append(answer.partitions, v.plan.Jobs[i].Partition)
 		}
 		waiting := make([]*slurm.Job, len(rows))
-		for n, i := range rows {
-			waiting[n] = &v.plan.Jobs[i]
+		for k, i := range rows {
+			waiting[k] = &v.plan.Jobs[i]
 		}
 		answer.Diagnosis = v.diagnose(v.plan.Plan, v.plan.Row, waiting)
-		if err := v.forecast(ctx, &answer, v.plan.World, rows, j.Start); err != nil {
+		err := v.forecast(ctx, v.plan.Left()/time.Duration(len(v.ids)-n), &answer, v.plan.Plan, rows, j.Start)
+		if err != nil {
 			return err
 		}
-		scorable := answer.Runs > 0 && answer.Certain == 0 && answer.Estimate.Median != forecast.Forever
+		scorable := answer.Basis == planner.Replays && answer.Certain == 0 && answer.Estimate.Median != forecast.Forever
 		if answer.Kind != diagnosis.Never && scorable && j.TaskCount() == 1 {
 			v.remember(j, &answer)
 		}
@@ -220,14 +229,16 @@ func (v *whenView) queued(ctx context.Context) error {
 }
 
 // forecast fills in when the job of some rows starts.
-func (v *whenView) forecast(ctx context.Context, answer *startAnswer, w *forecast.World, rows []int, bySlurm int64) (err error) {
+func (v *whenView) forecast(
+	ctx context.Context, left time.Duration, answer *startAnswer, p *forecast.Plan, rows []int, bySlurm int64,
+) (err error) {
 	if answer.Kind == diagnosis.Never {
 		return nil
 	}
 	if answer.slurm = bySlurm; bySlurm < v.at.Unix() {
 		answer.slurm = 0
 	}
-	answer.Start, err = v.plan.StartOf(ctx, w, rows, v.history, v.kept.Scored(v.at.Unix()), v.budget)
+	answer.Start, err = v.plan.StartOf(ctx, left, p, rows, v.history, v.kept.Scored(v.at.Unix()))
 	return err
 }
 
@@ -316,8 +327,9 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 	for n, row := range rows {
 		waiting[n] = &slurm.Job{Label: answer.label, Partition: w.Jobs[row].Partition, State: "PENDING", Nodes: uint64(w.Jobs[row].Nodes)}
 	}
-	answer.Diagnosis = v.diagnose(forecast.NewPlan(&w, true), func(j *slurm.Job) int { return rows[slices.Index(waiting, j)] }, waiting)
-	if err := v.forecast(ctx, &answer, &w, rows, test.start); err != nil {
+	plan := forecast.NewPlan(v.plan.Over(ctx), &w, true)
+	answer.Diagnosis = v.diagnose(plan, func(j *slurm.Job) int { return rows[slices.Index(waiting, j)] }, waiting)
+	if err := v.forecast(ctx, v.plan.Left(), &answer, plan, rows, test.start); err != nil {
 		return err
 	}
 	v.answers = append(v.answers, answer)

@@ -127,11 +127,14 @@ func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
 	}
 	n := &v.plan
 	var runs []forecast.Past
-	load := func(ctx context.Context) error { return n.LoadToReplay(ctx, a) }
+	load := func(ctx context.Context) error { return n.QueryToReplay(ctx, a) }
 	if err := planner.Together(ctx, load, func(ctx context.Context) (err error) {
 		runs, _, err = a.Ended(ctx)
 		return err
 	}); err != nil {
+		return err
+	}
+	if err := n.Turn(ctx); err != nil {
 		return err
 	}
 	v.at = n.Now
