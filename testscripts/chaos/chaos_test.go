@@ -359,9 +359,6 @@ func (w *world) checkLeft() {
 	}
 	names, _ := filepath.Glob(w.file("tmp", "*"))
 	for _, name := range names {
-		if strings.HasPrefix(filepath.Base(name), "pip-") {
-			continue // of a pip that was killed
-		}
 		w.t.Errorf("temporary file %s is left", name)
 	}
 	for _, a := range w.agents {
