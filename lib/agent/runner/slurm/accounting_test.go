@@ -56,7 +56,7 @@ func TestAccountingThatHangs(t *testing.T) {
 
 // The recorded end of a command is reported although accounting does not answer.
 func TestARecordedEndWithoutAccounting(t *testing.T) {
-	e := evidence{journal: true, owner: "7", unanswered: true, now: now, run: record.Run{Begun: true, Ended: true, Closed: true, Code: 4}}
+	e := evidence{journal: true, owner: "7", books: silent, now: now, run: record.Run{Begun: true, Ended: true, Closed: true, Code: 4}}
 	e.ref.Job = "7"
 	if job := e.judge(); job.State != task.Failed || job.ExitCode != 4 || job.Unknown {
 		t.Errorf("%+v", job)

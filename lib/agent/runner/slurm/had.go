@@ -70,7 +70,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		// Accounting lags. What it has not reported after some time, or never reports, is unknown;
 		// squeue may still show some of it.
 		j, e := &jobs[i], &all[i]
-		if !e.noAccounting && !e.missing(lag) {
+		if e.books != noBooks && !e.missing(lag) {
 			j.Unknown, j.Lost, j.Reason = true, true, "the job has ended, and accounting has no record of it yet"
 			continue
 		}

@@ -237,10 +237,15 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 			return err
 		})
 	}
-	var missing *command.NotFoundError
-	none := errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
-	if err != nil && ctx.Err() != nil {
+	says := answered
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
 		return err
+	case noAccounting(err):
+		says = noBooks
+	default:
+		says = silent
 	}
 	shown := map[string]bool{} // arrays, by their ids
 	for id := range records {
@@ -258,7 +263,7 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 			}
 			continue
 		}
-		e.noAccounting, e.unanswered = none, err != nil && !none
+		e.books = says
 		if e.ref.Dir != "" {
 			e.readJournal()
 		}
@@ -280,6 +285,12 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		e.account = &record
 	}
 	return nil
+}
+
+// noAccounting reports whether an error of sacct is that of a cluster without accounting, or without the program.
+func noAccounting(err error) bool {
+	var missing *command.NotFoundError
+	return errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
 }
 
 // readJournal reads what the job script has recorded. What cannot be read is unknown; it does not
@@ -402,8 +413,7 @@ func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
 // that is part of its command line, and the directory.
 func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) string) ([]runner.Job, error) {
 	records, err := r.client.Past(ctx, r.uid, since)
-	var missing *command.NotFoundError
-	if errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing) {
+	if noAccounting(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -59,14 +59,22 @@ var causes = map[string]string{
 	"NODE_FAIL": need.Node, "BOOT_FAIL": need.Node, "LAUNCH_FAILED": need.Node,
 }
 
+// books says what it means that accounting shows no record of a job.
+type books int
+
+const (
+	answered books = iota // it has none
+	silent                // it does not answer, or is left alone
+	noBooks               // the cluster has no accounting
+)
+
 // evidence is what is known of one job.
 type evidence struct {
-	ref          runner.Ref
-	queue        *slurm.Job    // as squeue shows it; nil: it does not
-	account      *slurm.Record // as sacct shows it; nil: it does not
-	noAccounting bool
-	unanswered   bool // accounting was asked and did not answer, or is left alone
-	siblings     bool // squeue and accounting show other elements of the job's array
+	ref      runner.Ref
+	queue    *slurm.Job    // as squeue shows it; nil: it does not
+	account  *slurm.Record // as sacct shows it; nil: it does not
+	books    books
+	siblings bool // squeue and accounting show other elements of the job's array
 	// What the job script has recorded, if journal says that it was read.
 	journal bool
 	run     record.Run
@@ -161,7 +169,7 @@ func (e evidence) dropped() bool {
 // unaccounted reports whether accounting does not know the job, in several queries: what is missing
 // in one result may be in the next one.
 func (e evidence) unaccounted() bool {
-	return e.noAccounting || e.account == nil && !e.unanswered && e.ref.Unaccounted.Fact()
+	return e.books == noBooks || e.account == nil && e.books == answered && e.ref.Unaccounted.Fact()
 }
 
 // missing reports whether the job has left no trace for so long, in several queries.
@@ -272,9 +280,9 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	forgotten := e.ref.Missing.Fact() && (e.dropped() || e.missing(gone))
 	absent := forgotten && (e.account != nil || e.unaccounted())
 	// A second job does no harm where the first one begins after all, as one of them becomes the owner.
-	waited := !e.noAccounting && !e.unanswered && (e.account == nil || e.account.State == "PENDING") && e.ref.Missing.Misses >= saved
+	waited := e.books == answered && (e.account == nil || e.account.State == "PENDING") && e.ref.Missing.Misses >= saved
 	switch {
-	case e.run.Ended && ((e.noAccounting || e.unanswered) && e.run.Closed || e.missing(lag)):
+	case e.run.Ended && (e.books != answered && e.run.Closed || e.missing(lag)):
 		// Even if Slurm requeues the job, the command is not run again.
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	case absent && e.run.Cut && !e.run.Closed:
@@ -305,7 +313,7 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		return job
 	}
 	job.Unknown, job.Lost = true, true
-	job.Unaccounted = e.account == nil && !e.noAccounting && !e.unanswered
+	job.Unaccounted = e.account == nil && e.books == answered
 	job.Reason = "squeue does not show the job, and accounting has no record of its end"
 	return job
 }
