@@ -167,7 +167,7 @@ func TestJudgePacked(t *testing.T) {
 		e.readJournal()
 		got := e.judge()
 		text := string(got.State)
-		if got.Unknown {
+		if got.Doubt != runner.Sure {
 			text = "unknown"
 		}
 		if got.ExitCode != 0 {

@@ -440,7 +440,7 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 	jobs := make([]runner.Job, 0, len(order))
 	for _, id := range order {
 		record := last[id]
-		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Unknown: true, Past: true, Submitted: slurm.Time(record.Submit)})
+		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Doubt: runner.Unclear, Past: true, Submitted: slurm.Time(record.Submit)})
 	}
 	return jobs, nil
 }

@@ -150,12 +150,12 @@ func TestJobsFindsUntracked(t *testing.T) {
 func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
 	c := &cluster{sacct: "7|RUNNING|0:0||Unknown||ponos-x|\n"}
 	jobs, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}))
-	if err != nil || !jobs[0].Unknown || !jobs[0].Lost {
+	if err != nil || jobs[0].Doubt < runner.Traceless {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 	c.rows = []string{row("8", "RUNNING", "PONOS_TASK=b")}
 	jobs, err = newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}, runner.Ref{Task: "b", Job: "8"}))
-	if err != nil || !jobs[0].Unknown || jobs[1].State != task.Running {
+	if err != nil || jobs[0].Doubt == runner.Sure || jobs[1].State != task.Running {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 }

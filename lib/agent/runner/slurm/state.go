@@ -115,7 +115,7 @@ func (e evidence) judge() runner.Job {
 			return job
 		}
 		if q.State == "PREEMPTED" && e.ref.Missing.Misses < saved {
-			job.Unknown, job.Lost, job.Reason = true, true, "the job was preempted"
+			job.Doubt, job.Reason = runner.Traceless, "the job was preempted"
 			return job
 		}
 	}
@@ -123,7 +123,7 @@ func (e evidence) judge() runner.Job {
 		if s, ok := state(a.State); ok && s.Final() {
 			switch {
 			case e.mayGoOn(a):
-				job.Unknown, job.Lost, job.Reason = true, true, "accounting shows the job as "+a.State+", and squeue does not show it"
+				job.Doubt, job.Reason = runner.Traceless, "accounting shows the job as "+a.State+", and squeue does not show it"
 				return job
 			case e.dropped():
 				return e.vanished(job)
@@ -134,7 +134,7 @@ func (e evidence) judge() runner.Job {
 	if q := e.queue; q != nil {
 		s, ok := state(q.State)
 		if !ok || !s.Final() {
-			job.Unknown, job.Reason = true, fmt.Sprintf("squeue shows the unknown state %q", q.State)
+			job.Doubt, job.Reason = runner.Unclear, fmt.Sprintf("squeue shows the unknown state %q", q.State)
 			return job
 		}
 		failure := q.Exit
@@ -216,10 +216,10 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
 	// the controller has saved it when it is shown again after some time.
 	case unwritable(failure) && !e.elsewhere() && e.queue == nil && !e.ref.Missing.Fact():
-		job.Unknown, job.Lost, job.Reason = true, true, "accounting says that the job could not begin, and squeue does not show it"
+		job.Doubt, job.Reason = runner.Traceless, "accounting says that the job could not begin, and squeue does not show it"
 		return job
 	case unwritable(failure) && !e.elsewhere() && e.ref.Missing.Misses < saved:
-		job.Unknown, job.Lost, job.Reason = true, true, "the job could not begin"
+		job.Doubt, job.Reason = runner.Traceless, "the job could not begin"
 		return job
 	case unwritable(failure) && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
 		// The last start did not begin. An earlier one, whose journal exists, was cut short, and
@@ -234,7 +234,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
 		if !e.ref.Missing.Fact() {
-			job.Unknown, job.Lost, job.Reason = true, true, "the job has ended, and there is no sign that it began"
+			job.Doubt, job.Reason = runner.Traceless, "the job has ended, and there is no sign that it began"
 			return job
 		}
 		done.State, done.NotBegun = task.Error, true
@@ -270,7 +270,7 @@ func (e evidence) outlived(job runner.Job) runner.Job {
 		done.Stale = true
 		return done
 	}
-	job.Unknown, job.Lost, job.Reason = true, true, "its command has ended, and Slurm shows the job as running"
+	job.Doubt, job.Reason = runner.Traceless, "its command has ended, and Slurm shows the job as running"
 	return job
 }
 
@@ -312,8 +312,10 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		job.State, job.Reason = task.Error, "the job is gone without a trace"
 		return job
 	}
-	job.Unknown, job.Lost = true, true
-	job.Unaccounted = e.account == nil && e.books == answered
+	job.Doubt = runner.Traceless
+	if e.account == nil && e.books == answered {
+		job.Doubt = runner.Unaccounted
+	}
 	job.Reason = "squeue does not show the job, and accounting has no record of its end"
 	return job
 }
