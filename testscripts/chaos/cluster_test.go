@@ -42,8 +42,9 @@ func (w *world) startCluster() {
 			without.WriteString(line)
 		}
 	}
-	if !*accounting {
-		w.must(os.WriteFile(conf, []byte(without.String()), 0o644))
+	if !*accounting { // which shares of users come from
+		plain := strings.Replace(without.String(), "PriorityType=priority/multifactor", "PriorityType=priority/basic", 1)
+		w.must(os.WriteFile(conf, []byte(plain), 0o644))
 	}
 	w.must(os.Mkdir(w.file("slurm/etc-without"), 0o755))
 	w.must(os.WriteFile(w.slurmConf(false), []byte(without.String()), 0o644))

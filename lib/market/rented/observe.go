@@ -155,7 +155,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if !seen[ref.Job] {
 			job := r.traceless(ref)
 			l, ok := ParseLabel(ref.Job)
-			if ok && (job.Doubt == runner.Traceless || job.State == task.Error && job.ExitCode == 0) && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
+			gone := job.Doubt == runner.Traceless || job.State == task.Error && job.ExitCode == 0
+			if ok && gone && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
 				// Another process works on its order, or the order cannot be read.
 				job = runner.Job{
 					Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Doubt: runner.Unclear,
