@@ -39,7 +39,7 @@ func together() int {
 	return max(1, int(files.Cur)*3/4)
 }
 
-const most = 10000
+const most = 5000
 
 // Run does the actions. Failures are reported as they happen; the error is the overall result.
 func (a Actions) Run(ctx context.Context) (err error) {
