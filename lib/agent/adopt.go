@@ -78,7 +78,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		}
 		record.Intent = a.now()
 		// A job that has never started has written nothing that could be lost.
-		record.Lost = job.Unknown || job.Past || job.State != task.Pending || job.Restarts > 0
+		record.Lost = job.Doubt != runner.Sure || job.Past || job.State != task.Pending || job.Restarts > 0
 	}
 	// The user's other agents have jobs too. The queue decides whose task it is.
 	costs := a.Runner.Can().Price != nil
@@ -193,7 +193,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	for _, k := range append(after.tracked, after.adopted...) {
 		job := seen[k.ID]
 		state, reason := job.State, job.Reason
-		if job.Unknown || state == "" {
+		if job.Doubt != runner.Sure || state == "" {
 			state = "unknown"
 		}
 		if k.Reassigned {

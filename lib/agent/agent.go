@@ -20,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
+	"github.com/ponos-tools/ponos/lib/base/watch"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -81,7 +82,9 @@ type Agent struct {
 		at     time.Time
 		limits []runner.Limit
 	}
-	notices notices
+	notices   notices
+	shown     watch.Watch[map[task.ID]runner.Job]
+	shownOnce sync.Once
 }
 
 func (a *Agent) now() time.Time {

@@ -19,15 +19,13 @@ type step struct {
 // decide returns what to do for a known task, given its job as the runner reports it. Stopping
 // says that this agent was asked to stop the task.
 func decide(k Tracked, job runner.Job, stopping bool, now time.Time) step {
-	if job.Unknown {
-		s := step{}
-		if job.Lost {
-			s.missing = k.Missing.Again(now)
-			if job.Unaccounted {
-				s.unaccounted = k.Unaccounted.Again(now)
-			}
-		}
-		return s
+	switch job.Doubt {
+	case runner.Unclear:
+		return step{}
+	case runner.Traceless:
+		return step{missing: k.Missing.Again(now)}
+	case runner.Unaccounted:
+		return step{missing: k.Missing.Again(now), unaccounted: k.Unaccounted.Again(now)}
 	}
 	if !job.State.Final() {
 		if job.State == k.Reported || job.State == task.Pending && k.Reported == "" {

@@ -28,14 +28,14 @@ func TestDecide(t *testing.T) {
 		{"was cancelled by us", Tracked{}, runner.Job{State: task.Error, Cancelled: true}, true, step{report: task.Report{State: task.Stopped, Reason: "stopped at the request of the queue"}, end: true}},
 		{"was cancelled by others", Tracked{}, runner.Job{State: task.Error, Cancelled: true, Reason: "x"}, false, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
 		{"failed by itself while being stopped", Tracked{}, runner.Job{State: task.Failed, ExitCode: 1}, true, step{report: task.Report{State: task.Failed, ExitCode: 1}, end: true}},
-		{"is missing for the first time", Tracked{Reported: task.Running}, runner.Job{Unknown: true, Lost: true}, false, step{missing: once}},
-		{"is still missing", Tracked{Missing: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
-		{"is still missing, and not in accounting", Tracked{Missing: before, Unaccounted: before}, runner.Job{Unknown: true, Lost: true, Unaccounted: true}, false, step{missing: before.Again(now), unaccounted: before.Again(now)}},
-		{"is still missing, but in accounting", Tracked{Missing: before, Unaccounted: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
+		{"is missing for the first time", Tracked{Reported: task.Running}, runner.Job{Doubt: runner.Traceless}, false, step{missing: once}},
+		{"is still missing", Tracked{Missing: before}, runner.Job{Doubt: runner.Traceless}, false, step{missing: before.Again(now)}},
+		{"is still missing, and not in accounting", Tracked{Missing: before, Unaccounted: before}, runner.Job{Doubt: runner.Unaccounted}, false, step{missing: before.Again(now), unaccounted: before.Again(now)}},
+		{"is still missing, but in accounting", Tracked{Missing: before, Unaccounted: before}, runner.Job{Doubt: runner.Traceless}, false, step{missing: before.Again(now)}},
 		{"is back", Tracked{Missing: before, Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
 		{"has not begun, and never will", Tracked{}, runner.Job{State: task.Error, NotBegun: true}, false, step{again: true}},
 		{"has not begun while being stopped", Tracked{}, runner.Job{State: task.Error, NotBegun: true, Reason: "x"}, true, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
-		{"is in an unknown state", Tracked{Reported: task.Running}, runner.Job{Unknown: true}, false, step{}},
+		{"is in an unknown state", Tracked{Reported: task.Running}, runner.Job{Doubt: runner.Unclear}, false, step{}},
 	} {
 		if got := decide(tt.known, tt.job, tt.stopping, now); got != tt.want {
 			t.Errorf("a job that %s: got %+v; want %+v", tt.name, got, tt.want)

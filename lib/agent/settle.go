@@ -19,7 +19,7 @@ import (
 
 // quiet reports whether there is nothing to do for a task, which is the usual case.
 func quiet(k *Tracked, job *runner.Job) bool {
-	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() ||
+	if job.Doubt != runner.Sure || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() ||
 		job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
 		return false
 	}
@@ -119,7 +119,7 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 	}
 	s := decide(k, job, job.Cancelled && d.StopRequested(), a.now())
 	k.Missing, k.Unaccounted = s.missing, s.unaccounted
-	if job.Unknown {
+	if job.Doubt != runner.Sure {
 		return &k, nil
 	}
 	k.Restarts = job.Restarts
@@ -308,10 +308,10 @@ func (a *Agent) absent(d Dir, k Tracked, listed bool) (*Tracked, error) {
 // job has ended, the queue is asked once more: it may have given the task back to this agent. A
 // job that costs money is stopped if the queue still does not give its task to this agent.
 func (a *Agent) watchReassigned(ctx context.Context, k Tracked, job runner.Job, listed bool) (*Tracked, error) {
-	over := job.State.Final() || job.Lost && k.Missing.Again(a.now()).Fact()
-	if !over && (a.Runner.Can().Price == nil || job.ID == "" || job.Unknown) {
+	over := job.State.Final() || job.Doubt >= runner.Traceless && k.Missing.Again(a.now()).Fact()
+	if !over && (a.Runner.Can().Price == nil || job.ID == "" || job.Doubt != runner.Sure) {
 		missing := task.Absence{}
-		if job.Lost {
+		if job.Doubt >= runner.Traceless {
 			missing = k.Missing.Again(a.now())
 		}
 		k.Missing = missing

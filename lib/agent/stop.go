@@ -19,7 +19,7 @@ func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
 	if err != nil {
 		return task.Outcome{}, err
 	}
-	defer p.leave()
+	defer func() { p.leave() }()
 	if err := a.recoverJobs(ctx); err != nil {
 		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
 	}
@@ -28,7 +28,7 @@ func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
 		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
 	}
 	defer held.Close()
-	o, err := a.stop(ctx, d, p)
+	o, err := a.stop(ctx, d, &p)
 	if err != nil {
 		return o, fmt.Errorf("task %s: %w", id, err)
 	}
@@ -56,12 +56,18 @@ func (a *Agent) lockForStop(ctx context.Context, id task.ID) (d Dir, held *lock.
 	return d, held, err
 }
 
-func (a *Agent) stop(ctx context.Context, d Dir, p place) (task.Outcome, error) {
+func (a *Agent) stop(ctx context.Context, d Dir, p *place) (task.Outcome, error) {
 	record, err := a.open(d)
 	if err != nil {
 		return task.Outcome{}, err
 	}
-	ref, err := a.jobOf(ctx, d, record)
+	var ref runner.Ref
+	find := func() (err error) { ref, err = a.jobOf(ctx, d, record); return err }
+	if record.Job == "" {
+		err = a.outside(ctx, p, find)
+	} else {
+		err = find()
+	}
 	if err != nil {
 		return task.Outcome{}, err
 	}
@@ -90,15 +96,8 @@ func (a *Agent) stop(ctx context.Context, d Dir, p place) (task.Outcome, error) 
 	process := noArtifacts
 	report := task.Report{State: task.Stopped, Reason: "stopped at the request of the queue"}
 	if ref.Job != "" {
-		p.leave() // others are cancelled with it
-		if err := a.Runner.Stop(ctx, ref); err != nil {
+		if err := a.outside(ctx, p, func() error { return a.Runner.Stop(ctx, ref) }); err != nil {
 			return task.Outcome{}, err
-		}
-		if ctx, err = a.Enter(ctx); err != nil {
-			return task.Outcome{}, err
-		}
-		if again, ok := ctx.Value(placeKey{}).(place); ok {
-			defer again.leave()
 		}
 		process = record.Process
 		record.Job = ref.Job
@@ -121,21 +120,45 @@ func (a *Agent) stop(ctx context.Context, d Dir, p place) (task.Outcome, error) 
 	return o, nil
 }
 
-// jobOf returns the job of a task: the recorded one, or else the one that the runner finds, as the
-// record may be lost or not yet written.
+// outside does what many tasks do together, without a place, and takes one again.
+func (a *Agent) outside(ctx context.Context, p *place, do func() error) error {
+	p.leave()
+	if err := do(); err != nil {
+		return err
+	}
+	entered, err := a.Enter(ctx)
+	if err == nil {
+		*p, _ = entered.Value(placeKey{}).(place)
+	}
+	return err
+}
+
+// jobOf returns the job of a task: the recorded one, or else one that has not ended among those that the runner shows, as the
+// record may be lost or not yet written. Those that ask at the same time look together.
 func (a *Agent) jobOf(ctx context.Context, d Dir, record Record) (runner.Ref, error) {
 	ref := runner.Ref{Task: d.id, Job: record.Job, Dir: d.Path, Submitted: record.Submitted, Attempt: record.Attempt, Before: record.Before}
 	if record.Job != "" {
 		return ref, nil
 	}
-	jobs, err := a.Runner.Jobs(ctx, func() ([]runner.Ref, error) { return nil, nil })
+	a.shownOnce.Do(func() { a.shown.Look = a.showJobs })
+	jobs, err := a.shown.Fresh(ctx)
 	if err != nil {
 		return ref, err
 	}
-	for _, job := range jobs {
-		if job.Task == d.id && !job.State.Final() {
-			ref.Job, ref.Submitted = job.ID, job.Submitted
-		}
+	if job, ok := jobs[d.id]; ok {
+		ref.Job, ref.Submitted = job.ID, job.Submitted
 	}
 	return ref, nil
+}
+
+// showJobs returns the jobs that have not ended, by their tasks, without what is remembered of any.
+func (a *Agent) showJobs(ctx context.Context) (map[task.ID]runner.Job, error) {
+	jobs, err := a.Runner.Jobs(ctx, func() ([]runner.Ref, error) { return nil, nil })
+	alive := make(map[task.ID]runner.Job, len(jobs))
+	for _, job := range jobs {
+		if !job.State.Final() {
+			alive[job.Task] = job
+		}
+	}
+	return alive, err
 }

@@ -98,37 +98,29 @@ func (s *Stream) RunIDs(ctx context.Context, ids []task.ID) error {
 	return s.result(ctx)
 }
 
+// workers begins what is sent to work, in order.
 func (s *Stream) workers(ctx context.Context) (work chan task.ID, wait func()) {
 	s.working = map[task.ID]*held{}
 	work = make(chan task.ID, ahead)
+	free := make(chan struct{}, max(1, s.Jobs))
 	var wg sync.WaitGroup
-	var order sync.Mutex
-	next := func() (task.ID, context.Context, bool) {
-		order.Lock()
-		defer order.Unlock()
-		id, ok := <-work
-		if !ok || s.Enter == nil {
-			return id, ctx, ok
-		}
-		entered, err := s.Enter(ctx)
-		if err != nil { // the stream ends
-			return id, ctx, true
-		}
-		return id, entered, true
-	}
-	for range max(1, s.Jobs) {
-		wg.Go(func() {
-			for {
-				id, entered, ok := next()
-				if !ok {
-					return
+	wg.Go(func() {
+		for id := range work {
+			free <- struct{}{}
+			entered := ctx
+			if s.Enter != nil {
+				if in, err := s.Enter(ctx); err == nil { // else the stream ends
+					entered = in
 				}
+			}
+			wg.Go(func() {
+				defer func() { <-free }()
 				if ctx.Err() == nil {
 					s.do(entered, id)
 				}
-			}
-		})
-	}
+			})
+		}
+	})
 	return work, wg.Wait
 }
 

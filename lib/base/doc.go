@@ -24,6 +24,7 @@
 //	shell      words quoted for a shell, and command lines that need none
 //	spelling   the nearest name, for "did you mean"
 //	unit       durations and sizes, one grammar for all tools
+//	watch      looks that all share who wait for something to change
 //	web        HTTP clients that keep secrets with their host
 //
 // # Files
@@ -53,6 +54,8 @@
 //	What others could have written is not used
 //	    lib/base/place/ours_test.go:TestOpenToOthers
 //	    lib/base/place/ours_test.go:TestOfAnotherUser
+//	Those that wait at the same time look together, and never at what was there before they came
+//	    lib/base/watch/watch_test.go:TestWatch
 //	A redirect gets no secret and no body to another place
 //	    lib/base/web/web_test.go:TestRedirects
 package base

@@ -92,7 +92,7 @@ func TestSpoolOfAnotherUser(t *testing.T) {
 
 	// Where everybody may write, the owner still counts, and nobody, root among them, uses what everybody may have written.
 	must("", "chmod", "-R", "a+rwX", own)
-	refused("1", 3, "and this is user", "ponos-submit", "--", "true")
+	refused("1", 2, `data" belongs to user `+user, "ponos-submit", "--", "true")
 	for _, uid := range []string{"", "65534"} {
 		refused(uid, 2, `others can write to "`+own, "ponos-list")
 	}

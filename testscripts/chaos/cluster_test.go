@@ -42,6 +42,10 @@ func (w *world) startCluster() {
 			without.WriteString(line)
 		}
 	}
+	if !*accounting { // which shares of users come from
+		plain := strings.Replace(without.String(), "PriorityType=priority/multifactor", "PriorityType=priority/basic", 1)
+		w.must(os.WriteFile(conf, []byte(plain), 0o644))
+	}
 	w.must(os.Mkdir(w.file("slurm/etc-without"), 0o755))
 	w.must(os.WriteFile(w.slurmConf(false), []byte(without.String()), 0o644))
 	w.must(w.killDaemon("slurmctld", syscall.SIGTERM, 20*time.Second))

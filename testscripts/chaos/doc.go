@@ -4,6 +4,8 @@
 //
 //	make chaos                      the short form; CI runs that of this package
 //	make chaos SEED=7 TIME=10m      300 tasks and some 600 faults
+//	go test ./testscripts/chaos -run TestChaos -accounting=false -seed=7 -time=2m
+//	                                on a Slurm without accounting
 //
 // A run has a directory, ports and a cluster of its own by its seed, so that
 // several can continue side by side. The directory is /tmp/ponos-chaos-SEED. It stays

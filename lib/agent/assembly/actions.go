@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -27,6 +29,17 @@ type Actions struct {
 // waiting is how many tasks may be open for each that is prepared or submitted: enough for a job
 // array each.
 const waiting = 48
+
+// together is how many tasks are stopped together, each of which has its lock open.
+func together() int {
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil || files.Cur > 4*most {
+		return most
+	}
+	return max(1, int(files.Cur)*3/4)
+}
+
+const most = 5000
 
 // Run does the actions. Failures are reported as they happen; the error is the overall result.
 func (a Actions) Run(ctx context.Context) (err error) {
@@ -58,10 +71,18 @@ func (a Actions) Run(ctx context.Context) (err error) {
 			system.Problem(err)
 		},
 	}
-	if can := system.Agent.Runner.Can(); a.Kind == task.Start && can.Batch != nil || a.Kind == task.Stop && can.Trim != nil {
-		// Tasks that are ready wait for others, to be submitted or cancelled with them.
+	// Tasks that are ready wait for others, to be submitted or cancelled with them.
+	can := system.Agent.Runner.Can()
+	open := 0
+	switch {
+	case a.Kind == task.Start && can.Batch != nil:
+		open = a.Jobs * waiting
+	case a.Kind == task.Stop && can.Trim != nil:
+		open = together()
+	}
+	if open > 0 {
 		system.Agent.Places = make(chan struct{}, a.Jobs)
-		s.Jobs, s.Enter = a.Jobs*waiting, system.Agent.Enter
+		s.Jobs, s.Enter = open, system.Agent.Enter
 	}
 	if len(ids) > 0 {
 		return s.RunIDs(ctx, ids)

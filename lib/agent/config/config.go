@@ -263,16 +263,42 @@ func Load(flag string, kinds Kinds) (Config, error) {
 	}
 	c.warn(path, f.Stat, c.Seed != "" || c.Sentry.DSN != "" || c.Vast.APIKey != "" || c.Vast.ImageLogin != "" || len(c.Vast.ExtraEnv) > 0)
 	if key := c.Vast.APIKeyFile; key != "" {
-		f, err := place.Open(key, os.O_RDONLY, 0)
-		if fault.Is(err, fault.Usage) {
+		if err := place.File(key, os.Geteuid()); err != nil {
 			return Config{}, fault.Errorf(fault.Usage, "%s: vast_api.api_key_file: %w", c.Where("vast_api.api_key_file"), err)
 		}
-		if err == nil { // else it is told where the key is needed
-			c.warn(key, f.Stat, true)
-			f.Close()
+		c.warn(key, func() (fs.FileInfo, error) { return os.Stat(key) }, true) // a missing one is told where the key is needed
+	}
+	return c, c.checkWriters(looker)
+}
+
+// looker is to whom a place is to belong for those that only look: root may look at what belongs to another user.
+func looker(path string) int {
+	if info, err := os.Stat(path); err == nil && (os.Geteuid() == 0 || place.Mine(info)) {
+		return place.Owner(info)
+	}
+	return user(path)
+}
+
+// user is to whom a place is to belong for those that write: to this user, unless the file system maps owners.
+func user(path string) int {
+	if info, err := os.Stat(path); err == nil && info.IsDir() && !place.Mine(info) {
+		return place.NewFiles(path)
+	}
+	return os.Geteuid()
+}
+
+// checkWriters returns an error of kind fault.Usage if the data directory, the state directory or the PID file belongs to another user
+// than it is to, or others can write to it.
+func (c *Config) checkWriters(owner func(path string) int) error {
+	for _, dir := range []string{c.DataDir, c.StateDir()} {
+		if err := place.Dir(dir, owner(dir)); fault.Is(err, fault.Usage) {
+			return fault.Errorf(fault.Usage, "data_dir: %w", err)
 		}
 	}
-	return c, nil
+	if err := place.File(c.PIDFile, owner(c.PIDFile)); err != nil {
+		return fault.Errorf(fault.Usage, "pid_file: %w", err)
+	}
+	return nil
 }
 
 // warn adds a warning if other users can read a file with a secret.
@@ -306,20 +332,8 @@ func (c Config) SpoolDir() string {
 	return ""
 }
 
-// CheckWriters returns an error of kind fault.Usage if the data directory or the state directory belongs to another user, or others can
-// write to one of them.
-func (c *Config) CheckWriters() error {
-	for _, dir := range []string{c.DataDir, c.StateDir()} {
-		owner := os.Geteuid()
-		if info, err := os.Stat(dir); err == nil && !place.Mine(info) {
-			owner = place.NewFiles(dir)
-		}
-		if err := place.Dir(dir, owner); fault.Is(err, fault.Usage) {
-			return fault.Errorf(fault.Usage, "data_dir: %w", err)
-		}
-	}
-	return nil
-}
+// CheckWriters returns an error of kind fault.Usage if what the agent writes to belongs to another user, or others can write to it.
+func (c *Config) CheckWriters() error { return c.checkWriters(user) }
 
 const ownDataDir = "run the tool as the user of the agent, or set another data_dir in "
 

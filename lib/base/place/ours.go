@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,7 @@ import (
 //	another's  refused; also where a link of another user leads to it
 //	open       others may write to it, by its mode or an access list, whose mask is the group's part of the mode: refused
 //
-// The file that was opened is judged, not its name. An error of [Open] and [Dir] is of kind fault.Usage if the file is not ours,
+// The file that was opened is judged, not its name. An error of [Open], [Dir] and [File] is of kind fault.Usage if the file is not ours,
 // and has the command that mends it as hint.
 
 // othersWrite are the bits of a mode by which others may write.
@@ -89,6 +90,9 @@ func Dir(path string, owner int) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return b.err()
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return cmp.Or(File(path, owner), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -112,6 +116,16 @@ func Dir(path string, owner int) error {
 		if info, err := os.Stat(name); err == nil && info.IsDir() {
 			b.judge(name, info, owner)
 		}
+	}
+	return b.err()
+}
+
+// File is Dir of a file, which this user need not be able to open.
+func File(path string, owner int) error {
+	var b bad
+	b.links(path, owner)
+	if info, err := os.Stat(path); err == nil {
+		b.judge(path, info, owner)
 	}
 	return b.err()
 }

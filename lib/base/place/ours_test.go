@@ -72,11 +72,16 @@ func TestOpenToOthers(t *testing.T) {
 		return binary.LittleEndian.AppendUint32(b, id)
 	}
 	const none = 1<<32 - 1
-	list := slices.Concat(binary.LittleEndian.AppendUint32(nil, 2),
-		entry(1, 6, none), entry(2, 6, 65534), entry(4, 4, none), entry(16, 6, none), entry(32, 0, none))
+	list := func(mask uint16) []byte {
+		return slices.Concat(binary.LittleEndian.AppendUint32(nil, 2),
+			entry(1, 6, none), entry(2, 6, 65534), entry(4, 4, none), entry(16, mask, none), entry(32, 0, none))
+	}
 	listed := write(t, filepath.Join(dir, "listed"), 0o600)
-	if err := unix.Setxattr(listed, "system.posix_acl_access", list, 0); err == nil { // else the file system has none
+	if err := unix.Setxattr(listed, "system.posix_acl_access", list(6), 0); err == nil { // else the file system has none
 		refused(t, "an access list", opens(listed))
+		if err := errors.Join(unix.Setxattr(listed, "system.posix_acl_access", list(4), 0), opens(listed)()); err != nil {
+			t.Errorf("an access list whose mask lets nobody else write: %v", err)
+		}
 	}
 	own := filepath.Join(dir, "link")
 	if err := os.Symlink("ours", own); err != nil {

@@ -130,7 +130,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if err != nil {
 			r.fail("the order of a task cannot be processed", o.name(), err)
 			job, ok = r.state(o, true), true
-			job.Unknown, job.Reason = true, fault.Text(err)
+			job.Doubt, job.Reason = runner.Unclear, fault.Text(err)
 		}
 		if ok {
 			jobs = append(jobs, job)
@@ -155,15 +155,16 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if !seen[ref.Job] {
 			job := r.traceless(ref)
 			l, ok := ParseLabel(ref.Job)
-			if ok && (job.Lost || job.State == task.Error && job.ExitCode == 0) && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
+			gone := job.Doubt == runner.Traceless || job.State == task.Error && job.ExitCode == 0
+			if ok && gone && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
 				// Another process works on its order, or the order cannot be read.
 				job = runner.Job{
-					Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Unknown: true,
+					Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Doubt: runner.Unclear,
 					Reason: "another process works on its order, or the order cannot be read",
 				}
 			}
-			if job.Lost && ok && r.hides(list, &order{Task: l.Task}) {
-				job.Lost = false
+			if job.Doubt == runner.Traceless && ok && r.hides(list, &order{Task: l.Task}) {
+				job.Doubt = runner.Unclear
 			}
 			jobs = append(jobs, job)
 		}
@@ -257,7 +258,7 @@ func (r *Runner) traceless(ref runner.Ref) runner.Job {
 		job.State, job.Reason = task.Error, "the instance is gone without a trace"
 		return job
 	}
-	job.Unknown, job.Lost, job.Reason = true, true, "no trace of the instance"
+	job.Doubt, job.Reason = runner.Traceless, "no trace of the instance"
 	return job
 }
 
@@ -302,7 +303,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	if strange && !adopted {
 		// Only the queue knows whose it is. Until it has answered, the instance is left alone.
 		job := r.state(o, true)
-		job.Unknown, job.Untracked, job.Reason = true, true, "it was not ordered from this data_dir"
+		job.Doubt, job.Untracked, job.Reason = runner.Unclear, true, "it was not ordered from this data_dir"
 		return job, true, nil
 	}
 	return r.state(o, true), true, r.created(o, "order rebuilt")
@@ -338,7 +339,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 			return runner.Job{}, false, nil
 		}
 		job := r.state(o, true)
-		job.Unknown = true
+		job.Doubt = runner.Unclear
 		return job, true, nil
 	}
 	if err != nil {

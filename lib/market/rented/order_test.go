@@ -83,7 +83,7 @@ func TestOneOrderBroken(t *testing.T) {
 	}
 	for range 5 {
 		jobs := s.turn()
-		if j := jobs[s.job(1)]; !j.Unknown || j.Lost || j.State.Final() {
+		if j := jobs[s.job(1)]; j.Doubt != runner.Unclear || j.State.Final() {
 			t.Errorf("%+v", j)
 		}
 		if j := jobs[s.job(2)]; j.State != task.Completed {

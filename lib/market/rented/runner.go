@@ -530,7 +530,7 @@ func (r *Runner) state(o *order, adopted bool) runner.Job {
 	case o.End != nil:
 		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Rent = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.rent()
 	case !o.Odd.IsZero() && !o.Ran.IsZero():
-		job.State, job.Unknown = task.Running, true
+		job.State, job.Doubt = task.Running, runner.Unclear
 	case !o.Ran.IsZero():
 		job.State, job.Reason = task.Running, ""
 	}

@@ -151,13 +151,10 @@ type Ref struct {
 
 // Job is a job as the runner sees it.
 type Job struct {
-	Task    task.ID
-	ID      string
-	State   task.State // pending, running or final
-	Unknown bool       // the state is unknown at this time: nothing may follow from it
-	Lost    bool       // Unknown, because the job has left no trace
-	// Unaccounted: accounting was also asked for it, answered, and does not show it.
-	Unaccounted bool
+	Task  task.ID
+	ID    string
+	State task.State // pending, running or final
+	Doubt Doubt
 	// NotBegun says that the job is gone, or has ended, and provably has not run the command: the
 	// task may be submitted again.
 	NotBegun bool
@@ -188,6 +185,16 @@ type Job struct {
 	task.Rent // of an ended job, if jobs of this runner cost money
 	Submitted time.Time
 }
+
+// Doubt says how far the state of a job is known.
+type Doubt int
+
+const (
+	Sure        Doubt = iota
+	Unclear           // it is not known at this time: nothing may follow from it
+	Traceless         // unclear, as the job has left no trace
+	Unaccounted       // traceless, and accounting was asked too, has answered, and does not show it
+)
 
 // Had are the limits of a job, and where it ran.
 type Had struct {

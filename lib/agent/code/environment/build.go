@@ -100,7 +100,14 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 		return nil
 	}
 	script := has(InstallScript)
-	if err := s.venv(ctx, spec, venv, log); err != nil {
+	// What is killed does not remove its temporary files: they lie in the building, which is removed whole.
+	temporary := filepath.Join(filepath.Dir(venv), "tmp")
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		return err
+	}
+	defer func() { _ = remove.All(temporary) }()
+	env := append(slices.DeleteFunc(command.Environ(), func(v string) bool { return strings.HasPrefix(v, "TMPDIR=") }), "TMPDIR="+temporary)
+	if err := s.venv(ctx, spec, venv, env, log); err != nil {
 		return err
 	}
 	// Flags are words: in quotes, several of them would be one.
@@ -117,7 +124,7 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 	default:
 		cmd.Args = append(cmd.Args, "-r", "requirements.txt")
 	}
-	cmd.Env = venvEnviron(command.Environ(), venv)
+	cmd.Env = venvEnviron(env, venv)
 	// What an index answers is in the log of pip alone, and not in its output.
 	pipLog := filepath.Join(filepath.Dir(venv), "pip.log")
 	defer os.Remove(pipLog)
@@ -176,11 +183,11 @@ func isolated(module string) []string { return []string{"-I", "-m", module} }
 
 // venv creates a virtual environment. On Debian, python3 without python3-venv can only create one
 // without pip, which is enough for an install script that does not need pip.
-func (s *Store) venv(ctx context.Context, spec Spec, venv string, log io.Writer) error {
+func (s *Store) venv(ctx context.Context, spec Spec, venv string, env []string, log io.Writer) error {
 	create := func(ctx context.Context, args ...string) error {
 		args = append(append(isolated("venv"), args...), venv)
 		return s.run(ctx, command.Cmd{
-			Name: spec.Python, Args: args, Env: command.Environ(), Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true,
+			Name: spec.Python, Args: args, Env: env, Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true,
 		})
 	}
 	ctx, end := progress.Start(ctx, "making a virtual environment for %s", spec.name())

@@ -130,6 +130,56 @@ echo "print('installed')" > "$VIRTUAL_ENV/hello.py"
 	}
 }
 
+// What pip and its kin write to the directory of temporary files lies within the building: it goes with that, also if they are killed,
+// and is not shared.
+func TestTemporaryFilesGoWithTheBuilding(t *testing.T) {
+	repo, commit := repository(t, map[string]string{
+		InstallScript: `mktemp -d pip-XXXXXX --tmpdir >"$VIRTUAL_ENV/made"
+`,
+	})
+	for _, killed := range []bool{false, true} {
+		shared := t.TempDir()
+		t.Setenv("TMPDIR", shared)
+		s, _ := store(t)
+		python := python(t, "")
+		text, err := os.ReadFile(python)
+		if err != nil {
+			t.Fatal(err)
+		}
+		executable.Write(t, python, string(text)+"\nmktemp -d --tmpdir >/dev/null\n")
+		spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, Python: python, Local: true}
+		if killed {
+			s.Run = killing{s.Run}
+		}
+		env, err := s.Prepare(t.Context(), spec, &bytes.Buffer{})
+		if (err != nil) != killed {
+			t.Fatal(err)
+		}
+		if !killed {
+			made, err := os.ReadFile(filepath.Join(env.Venv, "made"))
+			if err != nil || filepath.Dir(filepath.Dir(string(made))) != filepath.Dir(env.Venv) {
+				t.Errorf("%s, %v; want it beside %s", made, err, env.Venv)
+			}
+		}
+		for _, pattern := range []string{filepath.Join(shared, "*"), filepath.Join(s.Dir, "*", "*", "tmp")} {
+			if left, _ := filepath.Glob(pattern); left != nil {
+				t.Errorf("killed: %v: %s is left", killed, left)
+			}
+		}
+	}
+}
+
+// killing has what installs killed after it has made its files.
+type killing struct{ command.Runner }
+
+func (k killing) Run(ctx context.Context, c command.Cmd) (command.Result, error) {
+	result, err := k.Runner.Run(ctx, c)
+	if c.Name == "bash" && err == nil {
+		err = &command.ExitError{Name: "bash", Code: -1, Signal: 9}
+	}
+	return result, err
+}
+
 func TestPipInstalls(t *testing.T) {
 	needs.Programs(t, "python3")
 	if said, err := command.System.Run(t.Context(), command.Cmd{Name: "python3", Args: []string{"-c", "import ensurepip, venv"}}); err != nil {

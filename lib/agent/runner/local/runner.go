@@ -147,7 +147,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	// The ticket is written even for a job that was found: ponos-start may have been killed before it
 	// wrote it. The owner file keeps a job from running twice. A new job runs nowhere, whichever process holds the
 	// record of the task.
-	if !adopted || r.observe(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}).Lost {
+	if !adopted || r.observe(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}).Doubt == runner.Traceless {
 		ticket := filepath.Join(r.Dir, waitingDir, t.Ticket)
 		if err := renameio.WriteFile(ticket, []byte(s.Dir), 0o600, renameio.WithTempDir(r.Dir)); err != nil {
 			return runner.Job{}, err
@@ -284,7 +284,7 @@ func (r *Runner) observe(ref runner.Ref) runner.Job {
 	case ref.Missing.Fact():
 		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
 	default:
-		job.Unknown, job.Lost, job.Reason = true, true, "no trace of the job"
+		job.Doubt, job.Reason = runner.Traceless, "no trace of the job"
 	}
 	return job
 }

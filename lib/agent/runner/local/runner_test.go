@@ -58,7 +58,7 @@ func (m host) check(ref runner.Ref, want string) {
 	m.t.Helper()
 	job := m.observe(ref)
 	state := string(job.State)
-	if job.Unknown {
+	if job.Doubt != runner.Sure {
 		state = "unknown"
 	}
 	if got := strings.TrimSpace(fmt.Sprintf("%s %d %s", state, job.ExitCode, job.Reason)); got != want {

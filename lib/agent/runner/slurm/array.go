@@ -177,13 +177,13 @@ func (r *Runner) StartAll(ctx context.Context, all []runner.Submission) []runner
 		return r.startPacked(ctx, all, p)
 	}
 	results := make([]runner.Started, len(all))
-	rows, err := r.listing.recent(ctx)
+	l, err := r.recent(ctx)
 	if err == nil {
-		err = r.clear(ctx, rows)
+		err = r.clear(ctx, l.rows)
 	}
 	var at []int // those that are to be submitted
 	for i, s := range all {
-		switch row := r.existing(rows, s); {
+		switch row := l.existing(s); {
 		case err != nil:
 			results[i].Err = err
 		case row != nil:
@@ -237,12 +237,12 @@ func settled(err error) bool {
 // whether there are jobs.
 func (r *Runner) uncertain(ctx context.Context, all []runner.Submission, err error) []runner.Started {
 	results := make([]runner.Started, len(all))
-	var rows []slurm.Job
+	var l *listing
 	if errors.Is(err, runner.ErrUnsure) && ctx.Err() == nil {
-		rows, _ = r.listing.fresh(ctx)
+		l, _ = r.squeue.Fresh(ctx)
 	}
 	for i, s := range all {
-		if row := r.existing(rows, s); row != nil {
+		if row := l.existing(s); row != nil {
 			results[i].Job = r.adopted(s, row)
 		} else {
 			results[i].Err = err

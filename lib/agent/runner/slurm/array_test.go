@@ -248,7 +248,7 @@ func TestAccountOfAnotherArrayWithTheSameID(t *testing.T) {
 	for comment, want := range map[string]task.State{"PONOS_TASK=a,b,c": task.Completed, "PONOS_TASK=x,y,z": ""} {
 		ref := runner.Ref{Task: "b", Job: "9_1", Label: "t-1", Attempt: 1, Submitted: now}
 		jobs, err := newArrayRunner(&cluster{sacct: sacct(comment)}).Jobs(t.Context(), known(ref))
-		if err != nil || jobs[0].State != want || jobs[0].Unknown != (want == "") {
+		if err != nil || jobs[0].State != want || (jobs[0].Doubt != runner.Sure) != (want == "") {
 			t.Errorf("%s: %+v, %v", comment, jobs, err)
 		}
 	}

@@ -31,7 +31,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	for i := range jobs {
 		j := &jobs[i]
 		failed := j.State == task.Error && j.Cause != "" || j.State == task.Failed
-		if all[i].packed == nil && all[i].ref.Retried && failed && !j.NotBegun && !j.Unknown && len(ids) < maxHad {
+		if all[i].packed == nil && all[i].ref.Retried && failed && !j.NotBegun && j.Doubt == runner.Sure && len(ids) < maxHad {
 			ids = append(ids, j.ID)
 			at[j.ID] = i
 		}
@@ -70,8 +70,8 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		// Accounting lags. What it has not reported after some time, or never reports, is unknown;
 		// squeue may still show some of it.
 		j, e := &jobs[i], &all[i]
-		if !e.noAccounting && !e.missing(lag) {
-			j.Unknown, j.Lost, j.Reason = true, true, "the job has ended, and accounting has no record of it yet"
+		if e.books != noBooks && !e.missing(lag) {
+			j.Doubt, j.Reason = runner.Traceless, "the job has ended, and accounting has no record of it yet"
 			continue
 		}
 		if q := e.queue; q != nil {

@@ -102,7 +102,7 @@ func TestRefusedNeeds(t *testing.T) {
 		r := New(&slurm.Client{}, config.Slurm{}, func(context.Context, string, usage.Learned, Job) (sbatch.Options, error) {
 			return nil, fault.Errorf(kinds[request], "no")
 		})
-		r.listing.list = func(context.Context) ([]slurm.Job, error) { return nil, nil }
+		r.squeue.Look = func(context.Context) (*listing, error) { return newListing(nil), nil }
 		_, err := r.Start(t.Context(), runner.Submission{Task: "t", Dir: "/d", Script: "/d/job.sh", Needs: runner.Needs{Request: task.Request{Find: request}}})
 		if err == nil || errors.Is(err, runner.ErrRefused) != refused || errors.Is(err, runner.ErrUnsure) {
 			t.Errorf("%s: %v", request, err)

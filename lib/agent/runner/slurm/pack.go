@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,9 +20,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
-	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/watch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -214,13 +215,13 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 		}
 		return results
 	}
-	list := r.listing.recent
+	list := r.recent
 	if slices.ContainsFunc(all, func(s runner.Submission) bool { return s.Again }) {
-		list = r.listing.fresh
+		list = r.squeue.Fresh
 	}
-	rows, err := list(ctx)
+	l, err := list(ctx)
 	if err == nil {
-		err = r.clear(ctx, rows)
+		err = r.clear(ctx, l.rows)
 	}
 	if err != nil {
 		return fail(err)
@@ -235,7 +236,7 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 	}
 	made := map[int]pack.Ticket{}
 	for i, s := range all {
-		if row := r.existing(rows, s); row != nil {
+		if row := l.existing(s); row != nil {
 			results[i].Job = r.adopted(s, row)
 			continue
 		}
@@ -258,7 +259,7 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 			results[i].Job = runner.Job{Task: s.Task, ID: t.Job(), State: task.Pending, Submitted: t.At}
 		}
 	}
-	err = errors.Join(use.Close(), r.fill(ctx, name, rows))
+	err = errors.Join(use.Close(), r.fill(ctx, name, l.rows))
 	if !settled(err) {
 		return results // a pilot may have been submitted; if not, the next turn does it
 	}
@@ -523,48 +524,47 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 	if r.packs == nil || ref.Dir == "" {
 		return nil
 	}
-	var pilot, state string // by the last listing
+	type holder struct{ pilot, state string }
+	var last atomic.Pointer[holder] // by the last listing
 	// The time may be up while Slurm is asked.
 	late := func(err error) error {
+		seen := last.Load()
 		switch {
-		case !errors.Is(ctx.Err(), context.DeadlineExceeded) || pilot == "":
+		case err == nil, seen == nil, !errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return err
-		case state == "SUSPENDED":
-			return fault.Errorf(fault.Failed, "pilot job %s is suspended: the task ends when the job continues", pilot)
+		case seen.state == "SUSPENDED":
+			return fault.Errorf(fault.Failed, "pilot job %s is suspended: the task ends when the job continues", seen.pilot)
 		}
-		return fault.Errorf(fault.Failed, "pilot job %s has not ended the task within %v", pilot, r.stopWait)
+		return fault.Errorf(fault.Failed, "pilot job %s has not ended the task within %v", seen.pilot, r.stopWait)
 	}
-	at := clock.Now()
-	for delay := 200 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
-		gone, err := r.packs.Dir.Cancel(ref.Dir)
-		if gone || err != nil {
-			return err
+	// held returns the pilot that has the task; "": none, or it is over.
+	held := func() (pilot string, err error) {
+		if gone, err := r.packs.Dir.Cancel(ref.Dir); gone || err != nil {
+			return "", err
 		}
-		pilot, err = r.packs.Dir.Holder(ref.Dir)
-		if err != nil || pilot == "" {
-			return err
+		return r.packs.Dir.Holder(ref.Dir)
+	}
+	if first, err := held(); first == "" || err != nil {
+		return err
+	}
+	return late(r.squeue.Until(ctx, func(l *listing) (watch.Next, error) {
+		pilot, err := held()
+		if pilot == "" || err != nil {
+			return watch.Over, err
 		}
-		rows, err := r.listing.since(ctx, at)
-		if err != nil {
-			return late(err)
-		}
-		i := slices.IndexFunc(rows, func(row slurm.Job) bool {
-			return row.Number() == pilot && strings.HasPrefix(row.Comment, packMark)
-		})
-		if i >= 0 && waits(rows[i].State) {
-			return nil // it was requeued, and reads the request to stop when it begins
-		}
-		if i < 0 {
-			if alive, err := r.pilotAlive(ctx, pilot); err != nil {
-				return late(err)
-			} else if !alive {
-				return nil
+		row := l.ofID[pilot]
+		if row == nil || !strings.HasPrefix(row.Comment, packMark) {
+			alive, err := r.pilotAlive(ctx, pilot)
+			if err != nil || !alive {
+				return watch.Over, err
 			}
-		} else if state = rows[i].State; !Alive(&rows[i]) {
-			return nil
+			last.Store(&holder{pilot: pilot})
+			return watch.Later, nil
 		}
-		if at, err = r.stops.changed(ctx, delay); err != nil {
-			return late(err)
+		last.Store(&holder{pilot, row.State})
+		if waits(row.State) || !Alive(row) {
+			return watch.Over, nil // if it was requeued, it reads the request to stop when it begins
 		}
-	}
+		return watch.Later, nil
+	}))
 }

@@ -106,7 +106,7 @@ func TestJudgePacked(t *testing.T) {
 		end     string
 		queue   *slurm.Job
 		missing task.Absence
-		none    bool // no accounting
+		books   books
 		lost    bool // what its starts have recorded may be
 		want    string
 	}{
@@ -137,7 +137,7 @@ func TestJudgePacked(t *testing.T) {
 		{name: "has removed its directory, and ran", packed: taken, lost: true, queue: row("RUNNING"), missing: fact, want: `error "its pilot job does not run it, and what it recorded was removed" lost`},
 		{name: "has removed its directory, and its pilot was cancelled", packed: taken, lost: true, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost`},
 		{name: "its pilot is not seen", packed: taken, owner: "7.1", journal: begun, want: `unknown "pilot job 7: squeue does not show the job, and accounting has no record of its end"`},
-		{name: "its pilot is forgotten", packed: taken, owner: "7.1", journal: begun, missing: fact, none: true, want: `error "the task was lost with its pilot job 7: the job is gone without a trace" lost`},
+		{name: "its pilot is forgotten", packed: taken, owner: "7.1", journal: begun, missing: fact, books: noBooks, want: `error "the task was lost with its pilot job 7: the job is gone without a trace" lost`},
 		{name: "its ticket is gone", packed: nowhere, want: `unknown "no trace of the task in pilot jobs"`},
 		{name: "its ticket is gone for good", packed: nowhere, missing: fact, want: `error "no trace of the task in pilot jobs" not begun`},
 	} {
@@ -163,11 +163,11 @@ func TestJudgePacked(t *testing.T) {
 		if job == "" {
 			job = "pack.k"
 		}
-		e := evidence{ref: runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1, Missing: tt.missing, Lost: tt.lost}, queue: tt.queue, packed: &tt.packed, now: time.Unix(5000, 0), noAccounting: tt.none}
+		e := evidence{ref: runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1, Missing: tt.missing, Lost: tt.lost}, queue: tt.queue, packed: &tt.packed, now: time.Unix(5000, 0), books: tt.books}
 		e.readJournal()
 		got := e.judge()
 		text := string(got.State)
-		if got.Unknown {
+		if got.Doubt != runner.Sure {
 			text = "unknown"
 		}
 		if got.ExitCode != 0 {

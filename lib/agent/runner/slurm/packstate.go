@@ -164,7 +164,7 @@ func (e evidence) judgePacked() runner.Job {
 	p, dir := e.packed, e.ref.Dir
 	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Instead: e.instead, Renamed: pack.IsTicket(e.instead)}
 	if !e.journal {
-		job.Unknown, job.Reason = true, "the directory of the task cannot be read"
+		job.Doubt, job.Reason = runner.Unclear, "the directory of the task cannot be read"
 		return job
 	}
 	end := pack.ReadEnd(dir, e.ref.Job) // its pilot still has the ticket of a task that is being ended
@@ -198,9 +198,9 @@ func (e evidence) judgePacked() runner.Job {
 		job.State, job.Cancelled, job.Reason = task.Error, true, "the task was stopped before it began"
 		return job
 	case p.pilot == "":
-		job.Unknown, job.Lost, job.Reason = true, true, "no trace of the task in pilot jobs"
+		job.Doubt, job.Reason = runner.Traceless, "no trace of the task in pilot jobs"
 		if e.ref.Missing.Fact() {
-			job.Unknown, job.Lost, job.State, job.NotBegun = false, false, task.Error, true
+			job.Doubt, job.State, job.NotBegun = runner.Sure, task.Error, true
 		}
 		return job
 	}
@@ -209,10 +209,10 @@ func (e evidence) judgePacked() runner.Job {
 
 // vanished is the state of a task that has removed its directory, and that its pilot does not run.
 func vanished(job runner.Job, ref runner.Ref) runner.Job {
-	job.State, job.Unknown, job.Lost = "", true, true
+	job.State, job.Doubt = "", runner.Traceless
 	job.Reason = "its pilot job does not run it, and what it recorded was removed"
 	if ref.Missing.Fact() {
-		job.Unknown, job.Lost, job.State, job.Cause = false, false, task.Error, need.Lost
+		job.Doubt, job.State, job.Cause = runner.Sure, task.Error, need.Lost
 	}
 	return job
 }
@@ -247,8 +247,8 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 	sub.packed, sub.instead, sub.ref.Job, sub.owner = nil, "", e.packed.pilot, e.packed.pilot
 	sub.run = record.Run{Begun: true} // it has no end
 	pilot := sub.judge()
-	if pilot.Unknown || !pilot.State.Final() {
-		job.Unknown, job.Lost, job.Unaccounted, job.Reason = true, true, pilot.Unaccounted, "pilot job "+e.packed.pilot+": "+pilot.Reason
+	if pilot.Doubt != runner.Sure || !pilot.State.Final() {
+		job.Doubt, job.Reason = max(runner.Traceless, pilot.Doubt), "pilot job "+e.packed.pilot+": "+pilot.Reason
 		return job
 	}
 	if end := pack.ReadEnd(e.ref.Dir, e.ref.Job); e.owner == e.ref.Job && (e.run.Ended || end.Why != "") {
@@ -271,7 +271,7 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 		job.NotBegun = true
 	case !e.run.Begun && !e.ref.Lost && !e.ref.Missing.Fact():
 		// Another host's file system may show later what the script has written.
-		job.Unknown, job.Lost, job.Cause = true, true, ""
+		job.Doubt, job.Cause = runner.Traceless, ""
 	case !e.run.Begun && !e.ref.Lost:
 		job.NotBegun = true
 	}

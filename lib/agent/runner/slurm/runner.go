@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/watch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -28,7 +29,7 @@ type Runner struct {
 	uid        int
 	stopWait   time.Duration
 	now        func() time.Time
-	listing    listing
+	squeue     watch.Watch[*listing]
 	options    *options
 	arrays     arrays
 	stops      stops
@@ -39,11 +40,11 @@ type Runner struct {
 // New returns a runner for the jobs of this user.
 func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
-	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) {
+	r.squeue.Look = func(ctx context.Context) (*listing, error) {
 		rows, _, err := r.queue(ctx)
-		return rows, err
+		return newListing(rows), err
 	}
-	r.stops.cancel = client.Cancel
+	r.stops.cancel, r.squeue.Then = client.Cancel, r.stops.run
 	if c.Arrays {
 		r.arrays.most = maxElements
 	}
@@ -236,10 +237,15 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 			return err
 		})
 	}
-	var missing *command.NotFoundError
-	none := errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
-	if err != nil && ctx.Err() != nil {
+	says := answered
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
 		return err
+	case noAccounting(err):
+		says = noBooks
+	default:
+		says = silent
 	}
 	shown := map[string]bool{} // arrays, by their ids
 	for id := range records {
@@ -257,7 +263,7 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 			}
 			continue
 		}
-		e.noAccounting, e.unanswered = none, err != nil && !none
+		e.books = says
 		if e.ref.Dir != "" {
 			e.readJournal()
 		}
@@ -279,6 +285,12 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		e.account = &record
 	}
 	return nil
+}
+
+// noAccounting reports whether an error of sacct is that of a cluster without accounting, or without the program.
+func noAccounting(err error) bool {
+	var missing *command.NotFoundError
+	return errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
 }
 
 // readJournal reads what the job script has recorded. What cannot be read is unknown; it does not
@@ -313,18 +325,18 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	// Jobs that the state directory does not know are from before it was lost, so tasks that are
 	// started together share one query. If an earlier try was killed, its submission may still have
 	// been on its way at that time.
-	list := r.listing.recent
+	list := r.recent
 	if s.Again {
-		list = r.listing.fresh
+		list = r.squeue.Fresh
 	}
-	rows, err := list(ctx)
+	l, err := list(ctx)
 	if err != nil {
 		return runner.Job{}, err
 	}
-	if err := r.clear(ctx, rows); err != nil {
+	if err := r.clear(ctx, l.rows); err != nil {
 		return runner.Job{}, err
 	}
-	if row := r.existing(rows, s); row != nil {
+	if row := l.existing(s); row != nil {
 		return r.adopted(s, row), nil
 	}
 	if job, found, err := r.packs.existing(s); found || err != nil {
@@ -349,11 +361,11 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		return runner.Job{}, err
 	}
 	// It may have been submitted: a later query shows it.
-	rows, listErr := r.listing.fresh(ctx)
+	l, listErr := r.squeue.Fresh(ctx)
 	if listErr != nil {
 		return runner.Job{}, err
 	}
-	if row := r.existing(rows, s); row != nil {
+	if row := l.existing(s); row != nil {
 		return r.adopted(s, row), nil
 	}
 	return runner.Job{}, err
@@ -364,21 +376,6 @@ func (r *Runner) adopted(s runner.Submission, row *slurm.Job) runner.Job {
 	job := evidence{ref: runner.Ref{Task: s.Task, Job: row.Number()}, queue: row, now: r.now()}.judge()
 	job.Adopted = true
 	return job
-}
-
-// existing returns the job that an earlier try has submitted.
-func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
-	var found *slurm.Job
-	for i := range rows {
-		row := &rows[i]
-		if row.Comment != task.Marks(s.Task) || slices.Contains(s.Before, row.Number()) {
-			continue
-		}
-		if found == nil || better(row, found) {
-			found = row
-		}
-	}
-	return found
 }
 
 // submitError classifies the error of a submission: refused, by a known message of Slurm; no room; no
@@ -402,75 +399,6 @@ type unsureError struct{ err error }
 func (e *unsureError) Error() string   { return e.err.Error() }
 func (e *unsureError) Unwrap() []error { return []error{e.err, runner.ErrUnsure} }
 
-// Stop cancels all jobs of the task, and waits until squeue shows none of them as alive. Concurrent stops
-// share calls of squeue and scancel.
-func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
-	mark := task.Marks(ref.Task)
-	ctx, cancel := context.WithTimeoutCause(ctx, r.stopWait,
-		fault.Errorf(fault.Failed, "job %s has not ended within %v of scancel", ref.Job, r.stopWait))
-	defer cancel()
-	defer r.stops.begin()()
-	if err := r.stopPacked(ctx, ref); err != nil {
-		return err
-	}
-	if pack.IsJob(ref.Job) {
-		ref.Job = "" // there may be another one
-	}
-	cancelled := map[string]bool{}
-	look := func(rows []slurm.Job, err error) (alive []string, seen bool, _ error) {
-		seen = ref.Job == ""
-		for i := range rows {
-			row := &rows[i]
-			seen = seen || row.Number() == ref.Job
-			if row.Comment == mark && Alive(row) {
-				alive = append(alive, row.Number())
-			}
-		}
-		return alive, seen, err
-	}
-	// What a recent listing shows as alive is cancelled; any other answer must be newer than the question.
-	alive, seen, err := look(r.listing.recent(ctx))
-	if err == nil && len(alive) == 0 {
-		alive, seen, err = look(r.listing.fresh(ctx))
-	}
-	for delay := quick; ; delay = min(2*delay, 2*time.Second) {
-		if err != nil {
-			return err
-		}
-		// Slurm has forgotten the job, or the listing is wrong. The id may have been reused.
-		if !seen && !cancelled[ref.Job] {
-			shown, err := r.client.JobDetails(ctx, ref.Job)
-			if err != nil {
-				return err
-			}
-			for _, job := range shown {
-				if slices.Contains(job.Numbers(), ref.Job) && commentOf(ref.Job, job.Comment) == mark &&
-					Alive(&slurm.Job{State: job.State}) {
-					alive = append(alive, ref.Job)
-				}
-			}
-		}
-		if len(alive) == 0 {
-			return nil
-		}
-		for _, id := range alive {
-			if cancelled[id] {
-				continue
-			}
-			if err := r.stops.job(ctx, id); err != nil {
-				return err
-			}
-			cancelled[id] = true
-			delay = quick
-		}
-		at, waitErr := r.stops.changed(ctx, delay)
-		if waitErr != nil {
-			return waitErr
-		}
-		alive, seen, err = look(r.listing.since(ctx, at))
-	}
-}
-
 // Trim cancels jobs that wait although another one owns their task.
 func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
 	jobs = slices.DeleteFunc(slices.Clone(jobs), pack.IsJob) // scancel would take it for a job step of the pilot
@@ -485,8 +413,7 @@ func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
 // that is part of its command line, and the directory.
 func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) string) ([]runner.Job, error) {
 	records, err := r.client.Past(ctx, r.uid, since)
-	var missing *command.NotFoundError
-	if errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing) {
+	if noAccounting(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -513,7 +440,7 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 	jobs := make([]runner.Job, 0, len(order))
 	for _, id := range order {
 		record := last[id]
-		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Unknown: true, Past: true, Submitted: slurm.Time(record.Submit)})
+		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Doubt: runner.Unclear, Past: true, Submitted: slurm.Time(record.Submit)})
 	}
 	return jobs, nil
 }

@@ -39,7 +39,9 @@ func Judge(s Sight) runner.Job {
 		e.choose(more, s.Owner)
 	}
 	if e.queue == nil || !Alive(e.queue) {
-		if e.noAccounting = s.NoAccounting; !s.NoAccounting {
+		if s.NoAccounting {
+			e.books = noBooks
+		} else {
 			e.account = s.Account(e.ref.Job)
 		}
 	}

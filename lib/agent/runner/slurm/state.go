@@ -59,14 +59,22 @@ var causes = map[string]string{
 	"NODE_FAIL": need.Node, "BOOT_FAIL": need.Node, "LAUNCH_FAILED": need.Node,
 }
 
+// books says what it means that accounting shows no record of a job.
+type books int
+
+const (
+	answered books = iota // it has none
+	silent                // it does not answer, or is left alone
+	noBooks               // the cluster has no accounting
+)
+
 // evidence is what is known of one job.
 type evidence struct {
-	ref          runner.Ref
-	queue        *slurm.Job    // as squeue shows it; nil: it does not
-	account      *slurm.Record // as sacct shows it; nil: it does not
-	noAccounting bool
-	unanswered   bool // accounting was asked and did not answer, or is left alone
-	siblings     bool // squeue and accounting show other elements of the job's array
+	ref      runner.Ref
+	queue    *slurm.Job    // as squeue shows it; nil: it does not
+	account  *slurm.Record // as sacct shows it; nil: it does not
+	books    books
+	siblings bool // squeue and accounting show other elements of the job's array
 	// What the job script has recorded, if journal says that it was read.
 	journal bool
 	run     record.Run
@@ -107,7 +115,7 @@ func (e evidence) judge() runner.Job {
 			return job
 		}
 		if q.State == "PREEMPTED" && e.ref.Missing.Misses < saved {
-			job.Unknown, job.Lost, job.Reason = true, true, "the job was preempted"
+			job.Doubt, job.Reason = runner.Traceless, "the job was preempted"
 			return job
 		}
 	}
@@ -115,7 +123,7 @@ func (e evidence) judge() runner.Job {
 		if s, ok := state(a.State); ok && s.Final() {
 			switch {
 			case e.mayGoOn(a):
-				job.Unknown, job.Lost, job.Reason = true, true, "accounting shows the job as "+a.State+", and squeue does not show it"
+				job.Doubt, job.Reason = runner.Traceless, "accounting shows the job as "+a.State+", and squeue does not show it"
 				return job
 			case e.dropped():
 				return e.vanished(job)
@@ -126,7 +134,7 @@ func (e evidence) judge() runner.Job {
 	if q := e.queue; q != nil {
 		s, ok := state(q.State)
 		if !ok || !s.Final() {
-			job.Unknown, job.Reason = true, fmt.Sprintf("squeue shows the unknown state %q", q.State)
+			job.Doubt, job.Reason = runner.Unclear, fmt.Sprintf("squeue shows the unknown state %q", q.State)
 			return job
 		}
 		failure := q.Exit
@@ -161,7 +169,7 @@ func (e evidence) dropped() bool {
 // unaccounted reports whether accounting does not know the job, in several queries: what is missing
 // in one result may be in the next one.
 func (e evidence) unaccounted() bool {
-	return e.noAccounting || e.account == nil && !e.unanswered && e.ref.Unaccounted.Fact()
+	return e.books == noBooks || e.account == nil && e.books == answered && e.ref.Unaccounted.Fact()
 }
 
 // missing reports whether the job has left no trace for so long, in several queries.
@@ -208,10 +216,10 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
 	// the controller has saved it when it is shown again after some time.
 	case unwritable(failure) && !e.elsewhere() && e.queue == nil && !e.ref.Missing.Fact():
-		job.Unknown, job.Lost, job.Reason = true, true, "accounting says that the job could not begin, and squeue does not show it"
+		job.Doubt, job.Reason = runner.Traceless, "accounting says that the job could not begin, and squeue does not show it"
 		return job
 	case unwritable(failure) && !e.elsewhere() && e.ref.Missing.Misses < saved:
-		job.Unknown, job.Lost, job.Reason = true, true, "the job could not begin"
+		job.Doubt, job.Reason = runner.Traceless, "the job could not begin"
 		return job
 	case unwritable(failure) && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
 		// The last start did not begin. An earlier one, whose journal exists, was cut short, and
@@ -226,7 +234,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
 		if !e.ref.Missing.Fact() {
-			job.Unknown, job.Lost, job.Reason = true, true, "the job has ended, and there is no sign that it began"
+			job.Doubt, job.Reason = runner.Traceless, "the job has ended, and there is no sign that it began"
 			return job
 		}
 		done.State, done.NotBegun = task.Error, true
@@ -262,7 +270,7 @@ func (e evidence) outlived(job runner.Job) runner.Job {
 		done.Stale = true
 		return done
 	}
-	job.Unknown, job.Lost, job.Reason = true, true, "its command has ended, and Slurm shows the job as running"
+	job.Doubt, job.Reason = runner.Traceless, "its command has ended, and Slurm shows the job as running"
 	return job
 }
 
@@ -272,9 +280,9 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	forgotten := e.ref.Missing.Fact() && (e.dropped() || e.missing(gone))
 	absent := forgotten && (e.account != nil || e.unaccounted())
 	// A second job does no harm where the first one begins after all, as one of them becomes the owner.
-	waited := !e.noAccounting && !e.unanswered && (e.account == nil || e.account.State == "PENDING") && e.ref.Missing.Misses >= saved
+	waited := e.books == answered && (e.account == nil || e.account.State == "PENDING") && e.ref.Missing.Misses >= saved
 	switch {
-	case e.run.Ended && ((e.noAccounting || e.unanswered) && e.run.Closed || e.missing(lag)):
+	case e.run.Ended && (e.books != answered && e.run.Closed || e.missing(lag)):
 		// Even if Slurm requeues the job, the command is not run again.
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	case absent && e.run.Cut && !e.run.Closed:
@@ -304,8 +312,10 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		job.State, job.Reason = task.Error, "the job is gone without a trace"
 		return job
 	}
-	job.Unknown, job.Lost = true, true
-	job.Unaccounted = e.account == nil && !e.noAccounting && !e.unanswered
+	job.Doubt = runner.Traceless
+	if e.account == nil && e.books == answered {
+		job.Doubt = runner.Unaccounted
+	}
 	job.Reason = "squeue does not show the job, and accounting has no record of its end"
 	return job
 }

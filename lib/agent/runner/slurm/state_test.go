@@ -80,12 +80,12 @@ func TestJudge(t *testing.T) {
 		{"a state of a later Slurm", evidence{queue: queue("TELEPORTING")}, "", 0, true, `squeue shows the unknown state "TELEPORTING"`},
 		{"just vanished", evidence{ref: ago(0)}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"accounting lags", with(run(record.Run{Begun: true, Ended: true}), ago(time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
-		{"no accounting, but the journal", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: record.Run{Begun: true, Ended: true, Closed: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
+		{"no accounting, but the journal", evidence{ref: ago(0), books: noBooks, journal: true, owner: "7", run: record.Run{Begun: true, Ended: true, Closed: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
 		{"accounting is late, but the journal", with(run(record.Run{Begun: true, Ended: true}), ago(3*time.Minute), nil, nil), task.Completed, 0, false, ""},
 		// One short listing while a preempted job waits to be begun again.
-		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: record.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"no accounting, and the job was asked to end", evidence{ref: ago(0), books: noBooks, journal: true, owner: "7", run: record.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"killed, and gone for good", evidence{ref: ago(11 * time.Minute), journal: true, owner: "7", run: record.ParseRun([]byte("begun n1 7 9;\n\nexited 137;\n"))}, task.Error, 0, false, "the job was killed while its command ran, and is gone from Slurm"},
-		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: record.Run{Begun: true, Cut: true, Closed: true, Code: 143}}, task.Error, 0, false, "the command ended with exit code 143 after the job was asked to end, and the job is gone from Slurm"},
+		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), books: noBooks, journal: true, owner: "7", run: record.Run{Begun: true, Cut: true, Closed: true, Code: 143}}, task.Error, 0, false, "the command ended with exit code 143 after the job was asked to end, and the job is gone from Slurm"},
 		{"gone", with(run(record.Run{Begun: true}), ago(11*time.Minute), nil, nil), task.Error, 0, false, "the job is gone without a trace"},
 		{"gone, and accounting shows it as running", with(run(record.Run{Begun: true}), ago(50*time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"gone for an hour, and accounting shows it as running", with(run(record.Run{Begun: true}), ago(61*time.Minute), nil, account("RUNNING", code(0))), task.Error, 0, false, "the job is gone without a trace"},
@@ -95,7 +95,7 @@ func TestJudge(t *testing.T) {
 		{"perhaps forgotten before it began", evidence{ref: ago(0), journal: true}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"forgotten before it began, and accounting answers", evidence{ref: ago(time.Minute), journal: true}, task.Error, 0, false, "Slurm has forgotten the job before it began"},
 		{"forgotten before it began, and accounting shows it as waiting", evidence{ref: ago(time.Minute), journal: true, account: account("PENDING", code(0))}, task.Error, 0, false, "Slurm has forgotten the job before it began"},
-		{"perhaps forgotten before it began, without accounting", evidence{ref: ago(9 * time.Minute), journal: true, noAccounting: true}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"perhaps forgotten before it began, without accounting", evidence{ref: ago(9 * time.Minute), journal: true, books: noBooks}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"perhaps an element that was cancelled while it waited", evidence{ref: ago(time.Minute), journal: true, siblings: true}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"dropped before it began", evidence{ref: ago(0), journal: true, account: account("CANCELLED", code(0))}, task.Error, 0, false, "Slurm has forgotten the job before it began"},
 		{"dropped after its command had ended", with(run(record.Run{Begun: true, Ended: true, Code: 3}), ago(0), nil, account("CANCELLED", code(0))), task.Failed, 3, false, "exit code 3"},
@@ -116,7 +116,7 @@ func TestJudge(t *testing.T) {
 		{"its node failed, and it may be begun again", with(run(record.Run{Begun: true}), ago(2*time.Minute), nil, account("NODE_FAIL", code(0))), "", 0, true, "accounting shows the job as NODE_FAIL, and squeue does not show it"},
 		{"squeue shows a later start than accounting", with(run(record.Run{Begun: true, Cut: true, Closed: true, Code: 143}), ago(0), &slurm.Job{ID: 7, State: "FAILED", Exit: slurm.Exit{Signal: 53}, Start: 200}, &slurm.Record{State: "FAILED", Batch: code(143), End: 150}), "", 0, true, "the job could not begin"},
 		{"gone, and accounting has shown it once", with(run(record.Run{Begun: true, Cut: true, Closed: true, Code: 143}), func() runner.Ref { r := ago(11 * time.Minute); r.Unaccounted = ago(2 * time.Minute).Missing; return r }(), nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
-		{"gone, and accounting does not answer", with(evidence{journal: true, owner: "7", unanswered: true, run: record.Run{Begun: true}}, ago(11*time.Minute), nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
+		{"gone, and accounting does not answer", with(evidence{journal: true, owner: "7", books: silent, run: record.Run{Begun: true}}, ago(11*time.Minute), nil, nil), "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 		{"odd squeue, accounting says it runs", evidence{ref: ago(11 * time.Minute), account: account("RUNNING", code(0))}, "", 0, true, "squeue does not show the job, and accounting has no record of its end"},
 	} {
 		tt.e.now = now
@@ -124,7 +124,7 @@ func TestJudge(t *testing.T) {
 		if begins := strings.Contains(tt.reason, "before it beg"); got.NotBegun != begins {
 			t.Errorf("%s: not begun: %v", tt.name, got.NotBegun)
 		}
-		if got.State != tt.state || got.ExitCode != tt.exit || got.Unknown != tt.unknown || got.Reason != tt.reason {
+		if got.State != tt.state || got.ExitCode != tt.exit || (got.Doubt != runner.Sure) != tt.unknown || got.Reason != tt.reason {
 			t.Errorf("%s: got %+v; want %v, exit %d, unknown %v, %q", tt.name, got, tt.state, tt.exit, tt.unknown, tt.reason)
 		}
 	}
@@ -136,7 +136,7 @@ func TestJudge(t *testing.T) {
 func TestBegunAgainInVain(t *testing.T) {
 	for _, r := range []record.Run{{Begun: true}, {Begun: true, Cut: true, Code: 143}} {
 		e := evidence{journal: true, owner: "7", ref: runner.Ref{Job: "7"}, run: r, account: &slurm.Record{ID: "7", State: "FAILED", Batch: slurm.Exit{Signal: 53}}, now: now}
-		if job := e.judge(); job.NotBegun || !job.Unknown || !job.Lost {
+		if job := e.judge(); job.NotBegun || job.Doubt < runner.Traceless {
 			t.Errorf("%+v, for the first time: %+v", r, job)
 		}
 		e.ref.Missing = task.Absence{Since: now.Add(-10 * time.Minute), Last: now, Misses: 5}
@@ -154,7 +154,7 @@ func TestBegunAgainInVain(t *testing.T) {
 func TestLostAndNotBegun(t *testing.T) {
 	for restarts, want := range map[uint64]bool{0: true, 1: false} {
 		e := evidence{ref: runner.Ref{Lost: true}, journal: true, queue: &slurm.Job{State: "FAILED", Exit: slurm.Exit{Signal: 53}, Restarts: restarts}, now: now}
-		if job := e.judge(); !job.Unknown || !job.Lost || job.NotBegun {
+		if job := e.judge(); job.Doubt < runner.Traceless || job.NotBegun {
 			t.Errorf("after %d restarts, for the first time: %+v", restarts, job)
 		}
 		e.ref.Missing = task.Absence{Since: now.Add(-time.Minute), Last: now, Misses: 2}
@@ -171,7 +171,7 @@ func TestEveryStateHasAMeaning(t *testing.T) {
 		"PENDING", "POWER_UP_NODE", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED",
 		"RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED", "TIMEOUT",
 	} {
-		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); job.Unknown || job.State == "" {
+		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); job.Doubt != runner.Sure || job.State == "" {
 			t.Errorf("%s: %+v", s, job)
 		}
 	}

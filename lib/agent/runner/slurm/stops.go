@@ -4,113 +4,71 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/watch"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// stops shares calls of scancel among concurrent stops: while one call runs, the ids of the next one
-// gather.
-//
-//	gathering ──the call before has ended──► running ──► each caller gets the error that concerns its job
+// stops gathers the jobs that the stops of a look have cancelled, so that few calls of scancel do.
 type stops struct {
 	cancel func(ctx context.Context, ids ...string) error
 
 	mu   sync.Mutex
-	busy bool
-	next *cancelling
-	open int // stops under way
+	next []*cancelling
 }
 
-// cancelling is one call of scancel.
+// cancelling is a job that is cancelled; err is read by the looks after that.
 type cancelling struct {
-	ids  []string
-	done chan struct{}
-	err  error
+	id  string
+	err error
 }
 
-// maxCancelled limits the ids in a call, which must end within the time that a call has.
-const maxCancelled = 500
-
-// Paces of what many stops share: a few stops are quick, and many ask Slurm rarely.
+// maxCancelled limits the ids in a call, which must end within the time that a call has. After each, the controller has as
+// much time for others, at most this.
 const (
-	few   = 8
-	quick = 50 * time.Millisecond
-	slow  = time.Second
+	maxCancelled = 500
+	longestRest  = 2 * time.Second
 )
 
-// begin counts a stop until its end.
-func (s *stops) begin() (end func()) {
-	s.count(1)
-	return func() { s.count(-1) }
-}
-
-func (s *stops) count(n int) {
+// job has a job cancelled after this look.
+func (s *stops) job(id string) *cancelling {
+	c := &cancelling{id: id}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open += n
+	s.next = append(s.next, c)
+	return c
 }
 
-// many reports whether so many stops are under way that they are to wait for each other.
-func (s *stops) many() bool {
+// run cancels the jobs that have gathered.
+func (s *stops) run(ctx context.Context) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open > few
-}
-
-// job cancels one job, by a call that it shares with others.
-func (s *stops) job(ctx context.Context, id string) error {
-	s.mu.Lock()
-	c := s.next
-	if c == nil || len(c.ids) >= maxCancelled {
-		c = &cancelling{done: make(chan struct{})}
-		before := s.next
-		s.next = c
-		switch {
-		case before != nil:
-			go s.run(context.WithoutCancel(ctx), before) // it is full
-		case !s.busy:
-			s.busy = true
-			go s.loop(context.WithoutCancel(ctx))
-		}
-	}
-	c.ids = append(c.ids, id)
+	all := s.next
+	s.next = nil
 	s.mu.Unlock()
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if c.err != nil && concerns(c.err, id) {
-		return c.err
-	}
-	return nil
-}
-
-// loop runs what has gathered, until nothing has.
-func (s *stops) loop(ctx context.Context) {
-	for {
-		if s.many() {
-			time.Sleep(slow / 2)
+	for some := range slices.Chunk(all, maxCancelled) {
+		ids := make([]string, len(some))
+		for i, c := range some {
+			ids[i] = c.id
 		}
-		s.mu.Lock()
-		c := s.next
-		s.next = nil
-		if c == nil {
-			s.busy = false
-			s.mu.Unlock()
-			return
+		began := clock.Now()
+		err := s.cancel(ctx, ids...)
+		for _, c := range some {
+			if err != nil && concerns(err, c.id) {
+				c.err = err
+			}
 		}
-		s.mu.Unlock()
-		s.run(ctx, c)
+		if len(all) > maxCancelled {
+			time.Sleep(min(clock.Since(began), longestRest))
+		}
 	}
-}
-
-func (s *stops) run(ctx context.Context, c *cancelling) {
-	c.err = s.cancel(ctx, c.ids...)
-	close(c.done)
 }
 
 // named finds the jobs that messages of scancel are about.
@@ -132,21 +90,53 @@ func concerns(err error, id string) bool {
 	return len(all) == 0
 }
 
-// changed waits before a stop looks again, and returns when: stops that wait at the same time look
-// together.
-func (s *stops) changed(ctx context.Context, delay time.Duration) (at time.Time, err error) {
-	if s.many() {
-		delay = max(delay, slow)
+// Stop cancels all jobs of the task, and waits until squeue shows none of them as alive. Concurrent stops
+// share calls of squeue and scancel.
+func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.stopWait,
+		fault.Errorf(fault.Failed, "job %s has not ended within %v of scancel", ref.Job, r.stopWait))
+	defer cancel()
+	if err := r.stopPacked(ctx, ref); err != nil {
+		return err
 	}
-	now := clock.Now()
-	at = now.Truncate(delay).Add(delay)
-	if at.Sub(now) < quick {
-		at = at.Add(delay)
+	if pack.IsJob(ref.Job) {
+		ref.Job = "" // there may be another one
 	}
-	select {
-	case <-ctx.Done():
-		return at, context.Cause(ctx)
-	case <-time.After(at.Sub(now)):
-		return at, nil
+	cancelled := map[string]*cancelling{}
+	return r.squeue.Until(ctx, func(l *listing) (watch.Next, error) {
+		alive, err := r.aliveOf(ctx, l, ref, cancelled[ref.Job] != nil)
+		if err != nil || len(alive) == 0 {
+			return watch.Over, err
+		}
+		next := watch.Later
+		for _, id := range alive {
+			if c := cancelled[id]; c == nil {
+				cancelled[id], next = r.stops.job(id), watch.Soon
+			} else if c.err != nil {
+				return watch.Over, c.err
+			}
+		}
+		return next, nil
+	})
+}
+
+// aliveOf returns the jobs of a task that have not ended. One that the listing does not show is asked for, unless it was
+// cancelled: Slurm has forgotten it, or the listing is wrong. Its id may have been reused.
+func (r *Runner) aliveOf(ctx context.Context, l *listing, ref runner.Ref, cancelled bool) (alive []string, err error) {
+	mark := task.Marks(ref.Task)
+	for _, row := range l.ofTask[mark] {
+		if Alive(row) {
+			alive = append(alive, row.Number())
+		}
 	}
+	if ref.Job == "" || cancelled || l.ofID[ref.Job] != nil {
+		return alive, nil
+	}
+	shown, err := r.client.JobDetails(ctx, ref.Job)
+	for _, job := range shown {
+		if slices.Contains(job.Numbers(), ref.Job) && commentOf(ref.Job, job.Comment) == mark && Alive(&slurm.Job{State: job.State}) {
+			alive = append(alive, ref.Job)
+		}
+	}
+	return alive, err
 }
