@@ -61,6 +61,21 @@ type Diagnosis struct {
 	Action Action
 }
 
+// Starts says when the job starts; "": that is not known. Time writes a time.
+func (d Diagnosis) Starts(time func(unix int64) string) string {
+	switch d.Kind {
+	case Now:
+		return "it starts in the next turn of the scheduler"
+	case By:
+		return "it starts " + time(d.Start) + " if jobs run to their time limits"
+	case About:
+		return "roughly, it starts " + time(d.Start)
+	case Never:
+		return "it never starts as it is"
+	}
+	return ""
+}
+
 // Action is what would help.
 type Action struct {
 	Text    string

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
 	"slices"
 
 	"github.com/ponos-tools/ponos/lib/agent"
@@ -185,3 +187,37 @@ func leaves(ctx context.Context, c config.Config, can abilities, e queue.Entry) 
 	}
 	return ""
 }
+
+// Why says why the jobs of tasks wait, as far as that is known within a second: what the scheduler's own reasons are about, as they stand
+// at the end of a task's reason.
+func Why(ctx context.Context, c config.Config, waiting []queue.Summary) map[task.ID]string {
+	why := modeOf(c).can().why
+	if why == nil || c.CheckWriters() != nil {
+		return nil
+	}
+	store := &agent.Store{Dir: c.StateDir()}
+	jobs, words := map[task.ID]string{}, map[task.ID]string{}
+	for _, t := range waiting[:min(len(waiting), maxWhy)] {
+		r, err := store.Task(t.ID).Read()
+		if word := schedulers.FindString(t.Reason); err == nil && r.Job != "" && word != "" && t.State == task.Pending {
+			jobs[t.ID], words[t.ID] = r.Job, word
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	reasons := why(ctx, slices.Collect(maps.Values(jobs)))
+	said := map[task.ID]string{}
+	for id, job := range jobs {
+		if reasons[job] != "" {
+			said[id] = reasons[job] + " " + words[id]
+		}
+	}
+	return said
+}
+
+// maxWhy limits how many tasks of a list are looked into.
+const maxWhy = 100
+
+// schedulers is the word of a scheduler at the end of a reason.
+var schedulers = regexp.MustCompile(`\(\w+\)$`)

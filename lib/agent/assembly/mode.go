@@ -38,12 +38,14 @@ type abilities struct {
 	try func(context.Context, runner.Needs) (sbatch.Options, error)
 	// refused and hopeless return why a job would be refused, or never start; "" if it is unknown.
 	refused, hopeless func(context.Context, runner.Needs) string
-	daemon            *daemon        // the agent as a job
-	programs          *program.Store // see agent.Agent
-	instances         *rented.Runner
-	images            bool          // tasks are images, and nothing else is
-	otherGPUs         bool          // tasks may get GPUs that are not of this machine
-	askInterval       time.Duration // see agent.Agent
+	// why says why jobs wait, as far as that is known soon.
+	why         func(ctx context.Context, jobs []string) map[string]string
+	daemon      *daemon        // the agent as a job
+	programs    *program.Store // see agent.Agent
+	instances   *rented.Runner
+	images      bool          // tasks are images, and nothing else is
+	otherGPUs   bool          // tasks may get GPUs that are not of this machine
+	askInterval time.Duration // see agent.Agent
 }
 
 // localMode runs tasks on this machine.

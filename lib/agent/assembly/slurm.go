@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/advise/launcher"
+	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
@@ -40,7 +42,7 @@ func newSlurmMode(c config.Config) *slurmMode {
 
 func (m *slurmMode) can() abilities {
 	a := abilities{
-		where: "on Slurm", check: m.check, try: m.runner.Try, refused: m.refused, hopeless: m.hopeless,
+		where: "on Slurm", why: why, check: m.check, try: m.runner.Try, refused: m.refused, hopeless: m.hopeless,
 		otherGPUs: len(m.config.Slurm.GPU) > 0, programs: m.programs,
 	}
 	if len(m.config.Slurm.Daemon) > 0 {
@@ -59,6 +61,13 @@ func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner
 		File: filepath.Join(state, "accounting.json"), Warn: func(text string) { p.Agent.Log.Warn(text) },
 	})
 	return m.runner, nil
+}
+
+// soonEnough is how long somebody who looks at a list waits for reasons.
+const soonEnough = time.Second
+
+func why(ctx context.Context, jobs []string) map[string]string {
+	return planner.Why(ctx, planner.New(), soonEnough, jobs...)
 }
 
 // refused queries the cluster once for equal options.

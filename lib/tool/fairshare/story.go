@@ -111,17 +111,7 @@ func shortReason(reason string) string {
 // answer says first why the job waits, when it starts, and what would help.
 func (v *queueView) answer(p *page, j *slurm.Job) {
 	d := v.diagnosis()
-	start := "when it starts is not known"
-	switch d.Kind {
-	case diagnosis.Now:
-		start = "it starts in the next turn of the scheduler"
-	case diagnosis.By:
-		start = "it starts " + when(d.Start, v.at) + " if jobs run to their time limits"
-	case diagnosis.About:
-		start = "roughly, it starts " + when(d.Start, v.at)
-	case diagnosis.Never:
-		start = "it never starts as it is"
-	}
+	start := or(d.Starts(func(unix int64) string { return when(unix, v.at) }), "when it starts is not known")
 	label := j.Label
 	if j.HetID != 0 {
 		label = strconv.FormatUint(j.HetID, 10)

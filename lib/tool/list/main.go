@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -184,6 +185,7 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		err = l.artifacts(c.String("artifacts"), out, found)
 	default:
 		shown := l.first(found)
+		l.explain(shown)
 		if c.Bool("long") {
 			err = long(shown).PrintWithin(out, app.Room(l.stdout))
 		} else {
@@ -247,6 +249,24 @@ func (l *listing) first(found []queue.Summary) []queue.Summary {
 		return shown
 	}
 	return shown[:rows]
+}
+
+// explain says of the jobs that wait what fairshare says of them. What is watched is not asked again and again.
+func (l *listing) explain(shown []queue.Summary) {
+	if l.c.IsSet("spool") || l.c.Bool("watch") {
+		return
+	}
+	c, err := assembly.Configuration(l.c.String("config"))
+	if err != nil {
+		return // it was told
+	}
+	waiting := slices.DeleteFunc(slices.Clone(shown), func(s queue.Summary) bool { return s.State != task.Pending })
+	why := assembly.Why(l.c.Context, c, waiting)
+	for i, s := range shown {
+		if why[s.ID] != "" {
+			shown[i].Reason = why[s.ID]
+		}
+	}
 }
 
 // unattended is the age of a task from which its user is warned that no agent takes turns: one
