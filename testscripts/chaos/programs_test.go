@@ -250,8 +250,16 @@ func work(dir string) int {
 	if without := lacks(os.Args[5]); len(without) > 0 {
 		say("W %s", strings.Join(without, " "))
 	}
-	if err := os.WriteFile(filepath.Join(os.Getenv("PONOS_DATA"), "current/result"), []byte(result(number)), 0o600); err != nil {
-		say("W %v", err)
+	for try := 0; ; try++ {
+		err := os.WriteFile(filepath.Join(os.Getenv("PONOS_DATA"), "current/result"), []byte(result(number)), 0o600)
+		if errors.Is(err, syscall.ENOSPC) && try < 100 { // the disk is full for some seconds
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		if err != nil {
+			say("W %v", err)
+		}
+		break
 	}
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
