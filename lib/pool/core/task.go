@@ -71,6 +71,9 @@ func (c *Core) submit(t *pool.Task) (refused string) {
 	if c.Phase() != Running {
 		return "the pool is " + c.Phase().String()
 	}
+	if !c.stays {
+		return "the pool takes no more tasks"
+	}
 	if why := c.misfit(t.Need()); why != "" {
 		return why
 	}

@@ -1,13 +1,16 @@
 package scheduler
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -16,7 +19,8 @@ import (
 func ask(requests chan<- *Request, r *Request) *Answer {
 	got := make(chan *Answer, 1)
 	r.Answer = func(a *Answer) { got <- a }
-	r.Base = &pool.Spec{Need: pool.Need{CPUs: 1}}
+	base := oneCPU
+	r.Base = &base
 	requests <- r
 	return <-got
 }
@@ -72,4 +76,86 @@ func TestServe(t *testing.T) {
 		}()
 		l.want(l.run(""), 0, 1, 0, 0)
 	})
+}
+
+// Tasks that are added to a pool get numbers between those of its programs, and the pool ends when it was shut and all
+// have ended. A scheduler that comes later runs what is left, with the same numbers.
+func TestAdded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 2)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests = true, requests
+		add := func(text wire.Text) {
+			if _, err := input.Offer(run, &input.Addition{Text: text}); err != nil {
+				t.Error(err)
+			}
+		}
+		call := func(want int64) {
+			if a := ask(requests, &Request{Op: "run", Task: &input.Object{Cmd: "sleep 1"}, Wait: true}); a.Result == nil || a.Seq != want {
+				t.Errorf("answer %+v, want task %d", a, want)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			call(1)
+			add("sleep 5\nsleep 5\n")
+			time.Sleep(3 * time.Second)
+			call(4)
+			add("sleep 5 3")
+			time.Sleep(3 * time.Second)
+			add("sleep 7")
+			if err := input.Shut(run); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * time.Second)
+			if a := ask(requests, &Request{Op: "run", Task: &input.Object{Cmd: "true"}}); a.Error != "run: the pool takes no more tasks" {
+				t.Errorf("a task for a pool that was shut: %+v", a)
+			}
+		}()
+		l.want(l.run(""), 5, 1, 0, 1)
+		for _, name := range []string{input.Offered, input.Closing} {
+			if _, err := os.Stat(filepath.Join(run, name)); err == nil {
+				t.Errorf("%s stays", name)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			if err := input.Shut(run); err != nil {
+				t.Error(err)
+			}
+		}()
+		l.cfg.RetryFailed = true
+		l.want(l.run(""), 0, 1, 0, 1)
+		for seq, n := range map[int64]int{1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1} {
+			if got := l.ends()[seq]; got != n {
+				t.Errorf("task %d has ended %d times, want %d", seq, got, n)
+			}
+		}
+	})
+}
+
+// Tasks that are offered while the last one of a run ends are run by it, or refused at once.
+func TestAddedAtTheEnd(t *testing.T) {
+	for delay := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, 1)
+			run := filepath.Join(l.dir, "run")
+			var offered int64
+			done := make(chan bool)
+			go func() {
+				defer close(done)
+				time.Sleep(10*time.Second + time.Duration(delay-10)*20*time.Millisecond)
+				switch _, err := input.Offer(run, &input.Addition{Text: "sleep 1"}); {
+				case err == nil:
+					offered = 1
+				case !errors.Is(err, fs.ErrNotExist):
+					t.Error(err)
+				}
+			}()
+			r := l.run("sleep 10\n")
+			<-done
+			l.want(r, 1+offered, 0, 0, 0)
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -19,7 +20,7 @@ type reader struct {
 	used    chan []entry // batches to be used again
 	inputs  []core.Input // the same
 	err     error
-	more    bool // tasks were added, perhaps after the end was seen
+	why     string // tasks that were added cannot be taken
 }
 
 type entry struct {
@@ -28,9 +29,6 @@ type entry struct {
 }
 
 func (r *reader) start(s *scheduler) {
-	if s.Source == nil {
-		return
-	}
 	r.used = make(chan []entry, 2)
 	r.follow(s)
 }
@@ -149,52 +147,68 @@ func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 	return past, nil
 }
 
+// lastSeq is the highest number of a task so far.
+func (s *scheduler) lastSeq() int64 {
+	last := max(s.core.LastSeq(), s.History.Last())
+	if s.Added != nil {
+		last = max(last, s.Added.Last())
+	}
+	return last
+}
+
 // inputEnded is called when nothing more is read, for now.
 func (s *scheduler) inputEnded() {
 	s.reader.batches = nil
-	if s.reader.more && s.reader.err == nil {
-		s.readOn()
-		return
-	}
 	s.handle(core.InputEnded{})
+	s.takeAdded()
 }
 
-// readOn reads what was added after the end.
-func (s *scheduler) readOn() {
-	s.reader.more = false
-	s.handle(core.InputGrows{})
-	s.reader.follow(s)
-}
-
-// add takes more tasks for a run.
-func (s *scheduler) add(r *Request, a *Answer) {
-	switch {
-	case s.Add == nil:
-		a.Error = "add: this pool takes its tasks by jobpool call"
-		return
-	case r.Add == nil:
-		a.Error = "add: the tasks are missing"
-		return
-	case s.core.Phase() != core.Running:
-		a.Error = "add: the pool is " + s.core.Phase().String()
+// takeAdded takes tasks that were added to the run, once the input has been read, which gives them their
+// numbers.
+func (s *scheduler) takeAdded() {
+	if s.Added == nil || s.reader.batches != nil || s.reader.err != nil || s.core.Phase() != core.Running {
 		return
 	}
-	// What is added to a file is not held back, as all else is, until the journal has been written.
-	err := s.Journal.Mine()
-	n := 0
-	if s.taken = err != nil; !s.taken {
-		n, err = s.Add(r.Add)
+	// A file that is taken is not held back, as all else is, until the journal has been written.
+	if s.taken = s.Journal.Mine() != nil; s.taken {
+		return
 	}
+	open := s.Added.Open()
+	more, err := s.Added.Take(s.lastSeq())
+	why := ""
 	if err != nil {
-		a.Error = "add: " + fault.Text(err)
-		return
+		why = fault.Text(err)
 	}
-	if a.Count = n; n == 0 {
-		return
+	if why != s.reader.why && why != "" {
+		s.Message("tasks that were added cannot be taken for now: %s", why)
 	}
-	if s.reader.more = true; s.reader.batches == nil {
-		s.readOn()
+	s.reader.why = why
+	switch {
+	case more:
+		s.handle(core.InputGrows{})
+		s.reader.follow(s)
+	case !open:
+		s.handle(core.InputClosed{})
 	}
+}
+
+// closeAdded ends that tasks can be added to a run in which all have ended, and reports whether it could:
+// others may have been added meanwhile.
+func (s *scheduler) closeAdded() bool {
+	if s.Added == nil || s.core.Phase() != core.Running {
+		return true
+	}
+	if s.taken = s.Journal.Mine() != nil; s.taken {
+		return false
+	}
+	if err := s.Added.Close(); !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
+		if err != nil {
+			s.Message("tasks that are added from now on wait until the run is resumed: %s", fault.Text(err))
+		}
+		return true
+	}
+	s.takeAdded()
+	return false
 }
 
 // addNodes takes nodes that a user has named.

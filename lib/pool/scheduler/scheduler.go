@@ -23,30 +23,30 @@ type scheduler struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	core    *core.Core
-	queue   []core.Event // to be handled
-	busy    bool         // the queue is being handled
-	conns   map[*core.Worker]*conn
-	gate    chan struct{} // bounds the connections that are being opened
-	opened  int
-	dials   dials
-	events  chan event
-	printer *printer
-	spools  spools
-	reader  reader
-	taken   bool      // another scheduler has the run directory
-	leased  time.Time // until when the run directory says that leases run
-	paused  bool      // the journal cannot be written
-	journal error
-	choked  bool
-	counted int    // the last answer of the core to a request
-	refused string // the same
-	tails   int64  // bytes of output in the journal
-	waiters map[int64][]func(*core.Result, string, [2][]byte)
-	recent  recent
-	show    show
-	// observed is when Observe was last called.
-	observed time.Time
+	core     *core.Core
+	queue    []core.Event // to be handled
+	busy     bool         // the queue is being handled
+	conns    map[*core.Worker]*conn
+	gate     chan struct{} // bounds the connections that are being opened
+	opened   int
+	dials    dials
+	events   chan event
+	printer  *printer
+	spools   spools
+	reader   reader
+	taken    bool      // another scheduler has the run directory
+	leased   time.Time // until when the run directory says that leases run
+	paused   bool      // the journal cannot be written
+	journal  error
+	choked   bool
+	counted  int    // the last answer of the core to a request
+	refused  string // the same
+	tails    int64  // bytes of output in the journal
+	waiters  map[int64][]func(*core.Result, string, [2][]byte)
+	recent   recent
+	show     show
+	observed time.Time // when Observe was last called
+	looked   time.Time // for tasks that were added
 }
 
 // event is something that happened in another goroutine.
@@ -76,7 +76,7 @@ func Run(ctx context.Context, c Config) *Result {
 	policy.ReleaseIdle = c.Release != nil
 	cfg := core.Config{
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
-		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy, Shared: c.Shared, Resources: c.Resources,
+		Names: &names.Map{Dir: c.Journal.Dir}, Policy: policy, Shared: c.Shared, Resources: c.Resources,
 		Closed: c.Closed,
 	}
 	if h := c.History; c.Call != "" && h.Call == c.Call {
@@ -151,7 +151,10 @@ func (s *scheduler) over() bool {
 		return false
 	}
 	s.printer.rest()
-	return !s.printer.busy() || s.core.Phase() >= core.Killing
+	if s.printer.busy() && s.core.Phase() < core.Killing {
+		return false
+	}
+	return s.closeAdded()
 }
 
 // handle passes an event to the core, and applies the effects.
@@ -222,8 +225,13 @@ func (s *scheduler) tick() {
 		e.Needed = s.printer.needed()
 	}
 	s.handle(e)
-	s.progress(clock.Now())
-	if now := clock.Now(); s.Observe != nil && now.Sub(s.observed).Abs() >= time.Second {
+	now := clock.Now()
+	s.progress(now)
+	if now.Sub(s.looked).Abs() >= time.Second {
+		s.looked = now
+		s.takeAdded()
+	}
+	if s.Observe != nil && now.Sub(s.observed).Abs() >= time.Second {
 		s.observed = now
 		s.Observe(s.core.Status(now))
 	}

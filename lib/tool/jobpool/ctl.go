@@ -65,6 +65,9 @@ func ctlCommand() *cli.Command {
 				Flags: ctlFlags(), Action: ctlTasks("retry"),
 			},
 			{Name: "cancel", Usage: "cancel tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
+			{
+				Name: "close", Usage: "take no more tasks, and exit when all have ended", Flags: ctlFlags(), Action: ctlClose,
+			},
 			{Name: "drain", Usage: "start no more tasks, and exit when running tasks have ended", Flags: ctlFlags(), Action: ctlDrain},
 			{
 				Name: "nodes", Usage: "list, add and remove nodes", Flags: ctlFlags(jsonFlag), Action: ctlNodes,
