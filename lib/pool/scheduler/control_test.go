@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -158,4 +159,30 @@ func TestAddedAtTheEnd(t *testing.T) {
 			l.want(r, 1+offered, 0, 0, 0)
 		})
 	}
+}
+
+// Tasks that were added and not taken when a pool is drained are left: the run has not come to its end.
+func TestDrainedBeforeItIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 1)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests = true, requests
+		go func() {
+			time.Sleep(10500 * time.Millisecond)
+			if _, err := input.Offer(run, &input.Addition{Text: "sleep 1"}); err != nil {
+				t.Error(err)
+			}
+			ask(requests, &Request{Op: "drain"})
+		}()
+		l.want(l.run(""), 0, 0, 0, core.ExitLeft)
+		go func() {
+			time.Sleep(10 * time.Second)
+			ask(requests, &Request{Op: "drain"})
+		}()
+		l.want(l.run(""), 1, 0, 0, 0)
+		if _, err := input.Offer(run, &input.Addition{Text: "sleep 1"}); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a run that has ended takes a task: %v", err)
+		}
+	})
 }

@@ -195,20 +195,20 @@ func (s *scheduler) takeAdded() {
 // closeAdded ends that tasks can be added to a run in which all have ended, and reports whether it could:
 // others may have been added meanwhile.
 func (s *scheduler) closeAdded() bool {
-	if s.Added == nil || s.core.Phase() != core.Running {
+	if s.Added == nil {
 		return true
 	}
 	if s.taken = s.Journal.Mine() != nil; s.taken {
 		return false
 	}
-	if err := s.Added.Close(); !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
-		if err != nil {
-			s.Message("tasks that are added from now on wait until the run is resumed: %s", fault.Text(err))
-		}
-		return true
+	err := s.Added.Close()
+	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
+		return false
 	}
-	s.takeAdded()
-	return false
+	if err != nil {
+		s.Message("tasks that are added from now on wait until the run is resumed: %s", fault.Text(err))
+	}
+	return true
 }
 
 // addNodes takes nodes that a user has named.

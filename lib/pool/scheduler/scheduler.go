@@ -154,7 +154,11 @@ func (s *scheduler) over() bool {
 	if s.printer.busy() && s.core.Phase() < core.Killing {
 		return false
 	}
-	return s.closeAdded()
+	if s.core.Phase() != core.Running || s.closeAdded() {
+		return true
+	}
+	s.takeAdded()
+	return false
 }
 
 // handle passes an event to the core, and applies the effects.
@@ -465,6 +469,9 @@ func (s *scheduler) finish() *Result {
 		c.flush()
 	}
 	s.leave(kept)
+	if sum := s.core.Summary(); sum.Left == 0 && sum.InputRead && !s.closeAdded() {
+		s.handle(core.InputGrows{}) // tasks that were added are left
+	}
 	r := &Result{Summary: *s.core.Summary(), Err: err}
 	if s.tells(r) {
 		for _, line := range s.summary(r) {
