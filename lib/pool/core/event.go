@@ -15,6 +15,8 @@ type Event any
 type Input struct {
 	Task *pool.Task
 	Past Past
+	// Cancelled: it is not to run.
+	Cancelled bool
 	// Bad says why it cannot be run, and Said is the message for the user; empty for most.
 	Bad, Said string
 }
@@ -63,8 +65,9 @@ type (
 	}
 	// Cancel ends tasks, in whatever state they are. Counted answers with their number.
 	Cancel struct {
-		Seqs []int64
-		All  bool
+		Seqs  []int64
+		Names []string // ids or numbers
+		All   bool
 	}
 	// Drain starts nothing new, and lets what runs end.
 	Drain struct{ Why string }

@@ -2,6 +2,7 @@ package input
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -41,6 +43,16 @@ type Addition struct {
 	After []string `json:"after,omitempty"`
 }
 
+// Cancellation asks to end tasks: a file of JSON, which stays until they have ended.
+type Cancellation struct {
+	Version int      `json:"version"`
+	Cancel  []string `json:"cancel"` // ids or numbers, or [All]
+	name    string
+}
+
+// All are all tasks.
+const All = "all"
+
 // Tasks is where tasks come from.
 type Tasks interface {
 	// Next returns the next task; io.EOF at the end. After a *[BadTask] it can be called again.
@@ -65,7 +77,7 @@ type Tasks interface {
 //	                 └─────────────────────────Close───────────┘
 //
 // Shut lets what was offered be taken, and no more be offered. Close removes the directory, which only
-// succeeds when it is empty: nothing can be offered to a run that has just ended.
+// succeeds when it is empty: nothing can be offered to a run that has just ended. A [Cancellation] lies there, too.
 type Growing struct {
 	input Tasks // nil: at its end
 	run   string
@@ -176,7 +188,7 @@ func (g *Growing) find() error {
 	}
 	if g.files = slices.DeleteFunc(all, func(f addedFile) bool { return f.last <= g.last }); len(g.files) == 0 && g.look {
 		g.look = false // once
-		if g.files, err = g.offered(); err != nil {
+		if g.files, err = g.waiting(false); err != nil {
 			return err
 		}
 	}
@@ -204,15 +216,17 @@ func (g *Growing) list() (out []addedFile, err error) {
 	return out, nil
 }
 
-// offered returns the additions that were not taken yet, by their names, which begin with a time.
-func (g *Growing) offered() (out []addedFile, err error) {
+// waiting returns the additions that were not taken yet, or the cancellations, by their names, which begin with
+// a time.
+func (g *Growing) waiting(cancels bool) (out []addedFile, err error) {
 	for _, dir := range []string{Closing, Offered} {
 		entries, err := os.ReadDir(filepath.Join(g.run, dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), ".") { // a file system's own
+			own := strings.HasPrefix(e.Name(), ".") // the file system's
+			if !own && cancels == (e.Type().IsRegular() && strings.HasSuffix(e.Name(), cancelling)) {
 				out = append(out, addedFile{name: filepath.Join(g.run, dir, e.Name())})
 			}
 		}
@@ -220,10 +234,30 @@ func (g *Growing) offered() (out []addedFile, err error) {
 	return out, nil
 }
 
+// cancelling ends the names of cancellations.
+const cancelling = ".cancel"
+
+// Cancellations returns those that were not removed, and removes what is none.
+func (g *Growing) Cancellations() (out []Cancellation, err error) {
+	files, err := g.waiting(true)
+	for _, f := range files {
+		c := Cancellation{name: f.name}
+		if e := readFile(f.name, &c); e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, e), os.Remove(f.name))
+			continue
+		}
+		out = append(out, c)
+	}
+	return out, err
+}
+
+// Remove removes a cancellation.
+func (c *Cancellation) Remove() error { return os.Remove(c.name) }
+
 // Take takes what was offered, where last is the highest number of a task so far, and reports whether Next
 // has more. It must not be called before Next has returned io.EOF, nor beside it.
 func (g *Growing) Take(last int64) (more bool, err error) {
-	files, err := g.offered()
+	files, err := g.waiting(false)
 	if err != nil || len(files) == 0 {
 		return false, err
 	}
@@ -265,8 +299,16 @@ func (g *Growing) Open() bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Close ends that tasks can be offered. It fails if some were that are not taken yet.
+// Close ends that tasks can be offered, when all have ended. It fails if some were that are not taken yet.
 func (g *Growing) Close() error {
+	if files, err := g.waiting(false); err != nil || len(files) > 0 {
+		return cmp.Or(err, error(syscall.ENOTEMPTY))
+	}
+	if files, err := g.waiting(true); err == nil {
+		for _, f := range files {
+			_ = os.Remove(f.name) // else the directory stays
+		}
+	}
 	for _, dir := range []string{Closing, Offered} {
 		if err := os.Remove(filepath.Join(g.run, dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -316,32 +358,51 @@ func Offer(run string, a *Addition) (int, error) {
 		return 0, nil
 	}
 	a.Version = Version
-	b, err := json.Marshal(a)
-	if err != nil {
+	if err := put(run, Offered, "", a); err != nil {
 		return 0, err
+	}
+	return len(tasks), nil
+}
+
+// Withdraw asks the scheduler of a run, or the next one, to cancel tasks. The error is [fs.ErrNotExist] if all have
+// ended.
+func Withdraw(run string, tasks []string) error {
+	c := &Cancellation{Version: Version, Cancel: tasks}
+	err := put(run, Offered, cancelling, c)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = put(run, Closing, cancelling, c)
+	}
+	return err
+}
+
+// put writes a file and moves it into a directory of a run, under a name of its own.
+func put(run, dir, suffix string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
 	}
 	if len(b) >= maxAddition {
-		return 0, fault.Errorf(fault.Usage, "too many tasks at a time: at most %d MiB", maxAddition>>20)
+		return fault.Errorf(fault.Usage, "too many tasks at a time: at most %d MiB", maxAddition>>20)
 	}
-	in := filepath.Join(run, Offered)
+	in := filepath.Join(run, dir)
 	if _, err := os.Lstat(in); err != nil {
-		return 0, err
+		return err
 	}
 	number := fmt.Sprintf("%016x", rand.Uint64())
 	temporary := filepath.Join(run, staged+number)
 	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	_, err = f.Write(append(b, '\n'))
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(temporary, filepath.Join(in, fmt.Sprintf("%020d-%s", clock.Now().UnixNano(), number)))
+		err = os.Rename(temporary, filepath.Join(in, fmt.Sprintf("%020d-%s%s", clock.Now().UnixNano(), number, suffix)))
 	}
 	if err != nil {
 		_ = os.Remove(temporary) // else Reopen does
-		return 0, err
+		return err
 	}
-	return len(tasks), syncDir(in)
+	return syncDir(in)
 }
 
 func syncDir(name string) error {
@@ -358,33 +419,38 @@ func syncDir(name string) error {
 // maxAddition limits the size of an addition.
 const maxAddition = 64 << 20
 
-// readTasks reads the tasks of a file, which others may have written. An error concerns all of them.
+// readTasks reads the tasks of a file. An error concerns all of them.
 func readTasks(name string, base pool.Spec, shell bool) ([]*pool.Task, error) {
-	st, err := os.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || st.Size() > maxAddition {
-		return nil, fmt.Errorf("not a regular file of at most %d MiB", maxAddition>>20)
-	}
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	var format struct{ Version int }
-	if err := json.Unmarshal(b, &format); err != nil {
-		return nil, err
-	}
-	if format.Version != Version {
-		return nil, fmt.Errorf("it has version %d, and this jobpool knows version %d", format.Version, Version)
-	}
 	a := new(Addition)
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(a); err != nil {
+	if err := readFile(name, a); err != nil {
 		return nil, err
 	}
 	return a.tasks(base, shell)
+}
+
+// readFile reads a file that others may have written.
+func readFile(name string, v any) error {
+	st, err := os.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxAddition {
+		return fmt.Errorf("not a regular file of at most %d MiB", maxAddition>>20)
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var format struct{ Version int }
+	if err := json.Unmarshal(b, &format); err != nil {
+		return err
+	}
+	if format.Version != Version {
+		return fmt.Errorf("it has version %d, and this jobpool knows version %d", format.Version, Version)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	return d.Decode(v)
 }
 
 // tasks are the tasks of an addition, without numbers. An error is that of the first one that cannot be read.

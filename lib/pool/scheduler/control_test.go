@@ -186,3 +186,60 @@ func TestDrainedBeforeItIsTaken(t *testing.T) {
 		}
 	})
 }
+
+// A cancellation is a file that stays until all its tasks have ended: the next scheduler has it, too, and the next but
+// one does not.
+func TestCancelledByFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 1)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests = true, requests
+		l.nodes[0].stubborn = true
+		do := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		add := func(text wire.Text) {
+			_, err := input.Offer(run, &input.Addition{Text: text, JSON: true})
+			do(err)
+		}
+		cancellations := func(want int) {
+			t.Helper()
+			if got, err := l.cfg.Added.Cancellations(); err != nil || len(got) != want {
+				t.Errorf("%d cancellations, %v, want %d", len(got), err, want)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			add(`{"id":"a","cmd":"sleep 1000"}` + "\n" + `{"id":"b","cmd":"sleep 1"}` + "\n" + `{"id":"c","cmd":"sleep 2"}`)
+			time.Sleep(2 * time.Second)
+			do(input.Withdraw(run, []string{"b", "a"}))
+			time.Sleep(5 * time.Second) // a has ten to end
+			cancellations(1)
+			time.Sleep(9 * time.Second)
+			cancellations(0)
+			add(`{"id":"d","cmd":"sleep 3"}`)
+			do(input.Withdraw(run, []string{"d", "nobody", "77"}))
+			ask(requests, &Request{Op: "drain"})
+		}()
+		l.want(l.run(""), 1, 2, 0, core.ExitLeft)
+		cancellations(1)
+		go func() {
+			time.Sleep(15 * time.Second)
+			cancellations(0)
+			add(`{"id":"e","cmd":"sleep 1000"}` + "\n" + `{"id":"f","cmd":"sleep 1000"}`)
+			time.Sleep(3 * time.Second)
+			do(input.Withdraw(run, []string{input.All}))
+			time.Sleep(20 * time.Second)
+			add(`{"id":"g","cmd":"sleep 1"}`)
+			do(os.WriteFile(filepath.Join(run, input.Offered, "1.cancel"), []byte("{"), 0o600))
+			time.Sleep(5 * time.Second)
+			do(input.Shut(run))
+		}()
+		l.want(l.run(""), 1, 3, 0, 1)
+		l.says("1.cancel: not JSON: it ends too early")
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -20,7 +22,8 @@ type reader struct {
 	used    chan []entry // batches to be used again
 	inputs  []core.Input // the same
 	err     error
-	why     string // tasks that were added cannot be taken
+	cancel  map[string]bool // tasks, by id or number, that are not to run
+	why     string          // tasks that were added cannot be taken
 }
 
 type entry struct {
@@ -90,7 +93,7 @@ func (s *scheduler) read(batch []entry) {
 				last = core.InputFailed{Why: "the input differs from that of the previous run"}
 				break
 			}
-			in = append(in, core.Input{Task: e.task, Past: past})
+			in = append(in, core.Input{Task: e.task, Past: past, Cancelled: s.reader.cancels(e.task)})
 			continue
 		case errors.As(e.err, &bad):
 			t := &pool.Task{Seq: bad.Seq, Text: bad.Text, Spec: &pool.Spec{}}
@@ -147,6 +150,11 @@ func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 	return past, nil
 }
 
+// cancels reports whether a task is not to run.
+func (r *reader) cancels(t *pool.Task) bool {
+	return len(r.cancel) > 0 && (r.cancel[t.ID()] || r.cancel[strconv.FormatInt(t.Seq, 10)] || r.cancel[input.All])
+}
+
 // lastSeq is the highest number of a task so far.
 func (s *scheduler) lastSeq() int64 {
 	last := max(s.core.LastSeq(), s.History.Last())
@@ -160,7 +168,7 @@ func (s *scheduler) lastSeq() int64 {
 func (s *scheduler) inputEnded() {
 	s.reader.batches = nil
 	s.handle(core.InputEnded{})
-	s.takeAdded()
+	s.look()
 }
 
 // takeAdded takes tasks that were added to the run, once the input has been read, which gives them their
@@ -190,6 +198,49 @@ func (s *scheduler) takeAdded() {
 	case !open:
 		s.handle(core.InputClosed{})
 	}
+}
+
+// look takes what was added to the run, and cancels tasks. A cancellation stays until all its tasks have ended, as
+// the journal has it, so that the next scheduler knows it, and those that were added before it have been read.
+func (s *scheduler) look() {
+	cancel := s.cancellations() // before what was added, of which it may speak, is taken
+	s.takeAdded()
+	if len(cancel) == 0 {
+		return
+	}
+	if s.taken = s.Journal.Mine() != nil; s.taken {
+		return
+	}
+	read := s.reader.batches == nil && s.core.Phase() == core.Running && !s.paused
+	for _, c := range cancel {
+		all := slices.Contains(c.Cancel, input.All)
+		if read && !all && !slices.ContainsFunc(c.Cancel, s.core.Has) {
+			_ = c.Remove() // else it is tried again
+			continue
+		}
+		s.handle(core.Cancel{Names: c.Cancel, All: all})
+		if read && all {
+			_ = c.Remove()
+		}
+	}
+}
+
+// cancellations returns those that are there, and keeps their tasks from being started.
+func (s *scheduler) cancellations() []input.Cancellation {
+	if s.Added == nil {
+		return nil
+	}
+	cancel, err := s.Added.Cancellations()
+	if err != nil {
+		s.Message("%s", fault.Text(err))
+	}
+	s.reader.cancel = map[string]bool{}
+	for _, c := range cancel {
+		for _, name := range c.Cancel {
+			s.reader.cancel[name] = name != ""
+		}
+	}
+	return cancel
 }
 
 // closeAdded ends that tasks can be added to a run in which all have ended, and reports whether it could:

@@ -83,6 +83,7 @@ func Run(ctx context.Context, c Config) *Result {
 		cfg.Done, cfg.Failed = h.Done, h.Failed
 	}
 	s.core = core.New(cfg, clock.Now())
+	s.cancellations()
 	s.reader.start(s)
 	s.readSpools()
 	s.handle(core.Tick{})
@@ -233,7 +234,7 @@ func (s *scheduler) tick() {
 	s.progress(now)
 	if now.Sub(s.looked).Abs() >= time.Second {
 		s.looked = now
-		s.takeAdded()
+		s.look()
 	}
 	if s.Observe != nil && now.Sub(s.observed).Abs() >= time.Second {
 		s.observed = now

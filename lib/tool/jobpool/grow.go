@@ -70,7 +70,7 @@ func ctlAdd(c *cli.Context) error {
 	n, err := input.Offer(existing(c), a)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return takesNone(c)
+		return takesNone(c, "takes no more tasks")
 	case err != nil:
 		return fmt.Errorf("add: %w", err)
 	case n == 0:
@@ -85,7 +85,7 @@ func ctlAdd(c *cli.Context) error {
 func ctlClose(c *cli.Context) error {
 	err := input.Shut(existing(c))
 	if errors.Is(err, fs.ErrNotExist) {
-		return takesNone(c)
+		return takesNone(c, "takes no more tasks")
 	}
 	if err == nil {
 		sayWaits(c)
@@ -93,13 +93,28 @@ func ctlClose(c *cli.Context) error {
 	return err
 }
 
-// takesNone is the error of a command that adds tasks to a run, or closes it, where that cannot be done any more.
-func takesNone(c *cli.Context) error {
+// ctlCancel cancels tasks.
+func ctlCancel(c *cli.Context) error {
+	if !c.Args().Present() {
+		return fault.Errorf(fault.Usage, "cancel: expected tasks, or %q", input.All)
+	}
+	err := input.Withdraw(existing(c), c.Args().Slice())
+	if errors.Is(err, fs.ErrNotExist) {
+		return takesNone(c, "has ended")
+	}
+	if err == nil {
+		sayWaits(c)
+	}
+	return err
+}
+
+// takesNone is the error of a command that gives something to a run which takes nothing any more, and why.
+func takesNone(c *cli.Context, why string) error {
 	dir := existing(c)
 	if _, err := os.Stat(dir); err != nil {
 		return control.NoRun(dir)
 	}
-	err := fault.Errorf(fault.Unavailable, "the run in %q takes no more tasks", dir)
+	err := fault.Errorf(fault.Unavailable, "the run in %q %s", dir, why)
 	if journal.Held(dir) || between(dir) {
 		return err
 	}
