@@ -238,10 +238,7 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 	if want <= seen && (pin || spec.Most == 0 || seen <= spec.Most) {
 		return hello.CPUs[:want], pin, warning
 	}
-	for id := range want {
-		cpus = append(cpus, pool.CPU{ID: id, Core: id})
-	}
-	return cpus, false, warning
+	return pool.Numbered(want), false, warning
 }
 
 // mem is the memory of a node that tasks may use, in bytes.
