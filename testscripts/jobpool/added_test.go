@@ -113,3 +113,57 @@ func TestAddedIsTakenOnce(t *testing.T) {
 	}
 	t.Logf("%d schedulers were killed over %d additions; %d killed commands had added theirs", killed, len(added), unsure)
 }
+
+// Tasks are added to a run whose scheduler is in a job, and is killed again and again: from the host of the user, without
+// a step in the job, also between two schedulers. Each ends once, and the one that is cancelled in the same way does not
+// run to its end.
+func TestAddedToPilotsOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", "2", "--linger", "2s", "--lost-retries", "20", "--node-timeout", "5")
+	wait := "until [ -e go ]; do sleep 0.1; done; echo $JOBPOOL_SEQ >>ended\n"
+	if status, _, stderr := p.run(wait + wait); status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	ctl := func(stdin string, words ...string) {
+		t.Helper()
+		c := exec.Command(filepath.Join(harness.Bin, "jobpool"), append(words, "--run", "run")...)
+		c.Dir, c.Env, c.Stdin = p.dir, append(os.Environ(), p.env...), strings.NewReader(stdin)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%q: %v: %s", words, err, out)
+		}
+	}
+	await(p, "the journal is there", func() bool { _, err := os.Stat(filepath.Join(p.dir, "run/journal.ndjson")); return err == nil })
+	const rounds, each = 5, 8
+	ctl(`{"id":"long","cmd":"sleep 1000; echo long >>ended"}`, "ctl", "add", "--jsonl")
+	for round := range rounds {
+		await(p, "there is a scheduler", func() bool { return p.schedulers() > round && len(p.processes("--elastic")) > 0 })
+		for i := range each {
+			if i == each/2 {
+				for _, pid := range p.processes("--elastic") {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+			ctl("echo $JOBPOOL_SEQ >>ended\n", "ctl", "add")
+		}
+		if round == 2 {
+			ctl("", "ctl", "cancel", "long")
+		}
+	}
+	p.touch("go")
+	await(p, "the run is over", func() bool { return p.over() >= 0 })
+	tasks, ends := 2+1+rounds*each, map[int64]int{}
+	for _, r := range p.journal() {
+		if r.Kind == "end" {
+			ends[r.Seq]++
+		}
+	}
+	for seq := range int64(tasks) {
+		if ends[seq+1] != 1 {
+			t.Errorf("task %d has ended %d times", seq+1, ends[seq+1])
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(p.dir, "ended"))
+	if err != nil || strings.Contains(string(b), "long") || p.over() != 1 || len(ends) != tasks {
+		t.Errorf("%d tasks, status %d, %v: %q", len(ends), p.over(), err, b)
+	}
+	p.noneLeft()
+}
