@@ -254,7 +254,7 @@ func (g *Growing) Cancellations() (out []Cancellation, err error) {
 // Remove removes a cancellation.
 func (c *Cancellation) Remove() error { return os.Remove(c.name) }
 
-// Take takes what was offered, where last is the highest number of a task so far, and reports whether Next
+// Take takes what was offered, or the first part of it, where last is the highest number of a task so far, and reports whether Next
 // has more. It must not be called before Next has returned io.EOF, nor beside it.
 func (g *Growing) Take(last int64) (more bool, err error) {
 	files, err := g.waiting(false)
@@ -265,7 +265,7 @@ func (g *Growing) Take(last int64) (more bool, err error) {
 		return false, err
 	}
 	g.taken = max(g.taken, last)
-	for _, f := range files {
+	for _, f := range files[:min(len(files), mostTaken)] {
 		tasks, bad := readTasks(f.name, g.base, g.shell)
 		n := int64(len(tasks))
 		if bad != nil {
@@ -289,6 +289,9 @@ func (g *Growing) Take(last int64) (more bool, err error) {
 	}
 	return more, err
 }
+
+// mostTaken is how many additions are taken at a time: a file server may need milliseconds for each.
+const mostTaken = 500
 
 // Last is the highest number that a task of an addition has.
 func (g *Growing) Last() int64 { return g.taken }

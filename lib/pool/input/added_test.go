@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -329,6 +330,36 @@ func TestGrowingAfter(t *testing.T) {
 			if s := task.Spec; !slices.Equal(got, after) || i < 2 && (s.Time != time.Hour || s.Priority != -3 || s.Dir != "/a\xff") || i == 2 && s.Priority != 0 {
 				t.Errorf("task %d is after %q, %+v", task.Seq, got, s)
 			}
+		}
+	}
+}
+
+// Many additions are taken in parts, in their order.
+func TestManyAdditions(t *testing.T) {
+	run := spool(t)
+	const all = mostTaken + 20
+	for i := range all {
+		offer(t, run, wire.Text("echo "+strconv.Itoa(i)))
+	}
+	g := Grow(nil, run, cpu, false)
+	for seq, more := 0, true; more; {
+		var err error
+		if more, err = g.Take(0); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for {
+			task, err := g.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if seq++; err != nil || task.Seq != int64(seq) || task.Text != "echo "+strconv.Itoa(seq-1) {
+				t.Fatalf("task %d is %+v, %v", seq, task, err)
+			}
+			n++
+		}
+		if n > mostTaken || !more && seq != all {
+			t.Errorf("%d were taken at a time, and %d of %d in all", n, seq, all)
 		}
 	}
 }

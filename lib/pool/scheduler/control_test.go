@@ -208,7 +208,7 @@ func TestCancelledByFile(t *testing.T) {
 		}
 		cancellations := func(want int) {
 			t.Helper()
-			if got, err := l.cfg.Added.Cancellations(); err != nil || len(got) != want {
+			if got, err := input.Grow(nil, run, oneCPU, false).Cancellations(); err != nil || len(got) != want {
 				t.Errorf("%d cancellations, %v, want %d", len(got), err, want)
 			}
 		}

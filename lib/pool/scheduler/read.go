@@ -211,7 +211,7 @@ func (s *scheduler) look() {
 	if s.taken = s.Journal.Mine() != nil; s.taken {
 		return
 	}
-	read := s.reader.batches == nil && s.core.Phase() == core.Running && !s.paused
+	read := s.reader.batches == nil && s.core.Phase() == core.Running && !s.paused && s.reader.why == ""
 	for _, c := range cancel {
 		all := slices.Contains(c.Cancel, input.All)
 		if read && !all && !slices.ContainsFunc(c.Cancel, s.core.Has) {
