@@ -113,6 +113,15 @@ func (n *Node) forgetEnd(s *Slot) {
 // Need is what the slot takes.
 func (s *Slot) Need() Need { return s.need }
 
+// Numbered are CPUs that stand for no real ones.
+func Numbered(n int) []CPU {
+	cpus := make([]CPU, n)
+	for id := range cpus {
+		cpus[id] = CPU{ID: id, Core: id}
+	}
+	return cpus
+}
+
 // NewNode describes a node. Order of cpus does not matter.
 func NewNode(name string, cpus []CPU, gpus []GPU, mem int64, more Named) *Node {
 	n := &Node{
@@ -227,6 +236,33 @@ func (n *Node) take(t *Task) *Slot {
 	return s
 }
 
+// Given takes off a node what a task has that somebody else has given it: CPUs and GPUs by their names, or any CPUs if
+// these are not named. The node may have less than that left.
+func (n *Node) Given(need Need, cpus []int, gpus []string) {
+	left := need.CPUs
+	for i, c := range n.cpus {
+		if left > 0 && !n.busy[i] && (len(cpus) == 0 || slices.Contains(cpus, c.ID)) {
+			n.busy[i] = true
+			left--
+		}
+	}
+	for i, g := range n.gpus {
+		if slices.Contains(gpus, g.ID) {
+			n.gpuFree[i] = 0
+		}
+	}
+	n.free = n.free.minus(need)
+	n.recount()
+}
+
+// Room gives part of a node that is in no pool to a task; nil if it has too little left.
+func (n *Node) Room(t *Task) *Slot {
+	if !n.HasRoom(t.Need()) {
+		return nil
+	}
+	return n.take(t)
+}
+
 // perGPU is how much of each of its GPUs the slot has.
 func (s *Slot) perGPU() int32 {
 	if s.need.Share > 0 {
@@ -237,9 +273,12 @@ func (s *Slot) perGPU() int32 {
 
 // countGPUs corrects what is free after a slot that has some has come or gone.
 func (n *Node) countGPUs(s *Slot) {
-	if len(s.gpuAt) == 0 {
-		return
+	if len(s.gpuAt) > 0 {
+		n.recount()
 	}
+}
+
+func (n *Node) recount() {
 	n.free.GPUs, n.free.Share = 0, 0
 	for _, free := range n.gpuFree {
 		if free == WholeGPU {

@@ -35,6 +35,7 @@ type record struct {
 	What    string  `json:"what"`
 	Exit    int     `json:"exit"`
 	Tasks   string  `json:"tasks"`
+	Hash    string  `json:"hash"`
 	Session string  `json:"session"`
 	Time    float64 `json:"t"`
 	Start   float64 `json:"start"`

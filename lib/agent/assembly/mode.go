@@ -74,16 +74,7 @@ func (m localMode) open(_ context.Context, _ *System, _ Options) (runner.Runner,
 }
 
 // machine returns what this machine has for jobs; the configuration takes precedence.
-func machine(c config.Config) local.Resources {
-	r := local.Machine()
-	if c.Local.CPUs > 0 {
-		r.CPUs = c.Local.CPUs
-	}
-	if c.Local.GPUs > 0 {
-		r.GPUs = c.Local.GPUs
-	}
-	if size, err := unit.Size(c.Local.Memory); err == nil && size > 0 {
-		r.Memory = size
-	}
-	return r
+func machine(c config.Config) local.Machine {
+	memory, _ := unit.Size(c.Local.Memory) // it was checked; "" is 0
+	return local.NewMachine(c.Local.CPUs, memory, c.Local.GPUs)
 }

@@ -271,9 +271,7 @@ func NewClient(s Stream) *Client { return &Client{s, bufio.NewReaderSize(s, 64<<
 func Dial(dir string) (*Client, error) {
 	path, done, err := at(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Hint(
-			fault.Errorf(fault.Unavailable, "no run in %q", dir),
-			"name its directory with --run, or call this where it was started")
+		return nil, NoRun(dir)
 	}
 	if err != nil {
 		return nil, fault.Errorf(fault.Unavailable, "run directory: %w", err)
@@ -295,11 +293,17 @@ func Dial(dir string) (*Client, error) {
 		away.Job, away.Node = jobOf(dir)
 		return nil, fault.Hint(away, "its scheduler is on "+host+": run this there")
 	}
-	return nil, fault.Hint(err, howEnded(dir))
+	return nil, fault.Hint(err, HowEnded(dir))
 }
 
-// howEnded says how the run of a directory has ended, as far as its journal can be read.
-func howEnded(dir string) string {
+// NoRun is the error of a command for a run that there is not.
+func NoRun(dir string) error {
+	return fault.Hint(
+		fault.Errorf(fault.Unavailable, "no run in %q", dir), "name its directory with --run, or call this where it was started")
+}
+
+// HowEnded says how the run of a directory has ended, as far as its journal can be read.
+func HowEnded(dir string) string {
 	text := "its run has ended"
 	p, err := journal.ReadPast(dir)
 	if err != nil {

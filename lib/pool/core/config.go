@@ -51,8 +51,8 @@ type Policy struct {
 	TimeoutPercent int           // of the median time of the tasks that succeeded; 0: no such limit
 	Halt           Halt
 	Hold           bool
-	ReadAhead      int // tasks in memory
-	Serve          bool
+	ReadAhead      int  // tasks in memory
+	Serve          bool // the pool stays open for more tasks
 	RetryFailed    bool
 	TimePerTask    time.Duration
 	EndMargin      time.Duration // before the end of the allocation
@@ -102,14 +102,13 @@ type PastWorker struct {
 
 // Config is the configuration of a core.
 type Config struct {
-	Nodes    []NodeSpec
-	Session  string
-	Version  string
-	Lease    time.Duration // for how long a worker may have tasks running without contact
-	Finish   bool          // workers without a scheduler let their tasks end
-	Past     []PastWorker
-	Names    Names // for the ids of tasks that have ended; nil: in memory
-	Requests bool  // tasks come by request only
+	Nodes   []NodeSpec
+	Session string
+	Version string
+	Lease   time.Duration // for how long a worker may have tasks running without contact
+	Finish  bool          // workers without a scheduler let their tasks end
+	Past    []PastWorker
+	Names   Names // for the ids of tasks that have ended; nil: in memory
 	// Closed is what an earlier scheduler has decided about the end of this run; nil: nothing.
 	Closed *Closing
 	// Done and Failed are how many tasks have ended under the schedulers before, as [Halt] counts them.

@@ -78,6 +78,7 @@ type Core struct {
 	wides     map[int64]*attempt // of several nodes
 
 	eof       bool
+	stays     bool // open: more tasks may come after the end of the input
 	lastSeq   int64
 	phase     Phase
 	why       string
@@ -135,7 +136,7 @@ func New(cfg Config, now time.Time) *Core {
 		Config: cfg, now: now, began: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared},
 		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, trials: map[int64]*Node{},
 		wides: map[int64]*attempt{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
-		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), eof: cfg.Requests, closed: cfg.Closed,
+		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve, closed: cfg.Closed,
 	}
 	c.pool.Late = c.lateAt
 	c.pool.Ends = func(t *pool.Task) int64 {
@@ -168,6 +169,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.eof = true
 	case InputGrows:
 		c.eof = false
+	case InputClosed:
+		c.stays = false
 	case InputFailed:
 		c.eof = true
 		c.stopExplicitly(Draining, e.Why, 2)

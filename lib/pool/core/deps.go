@@ -10,11 +10,17 @@ import (
 // waiting task has a count of the names that are not met yet, so that each edge is visited twice,
 // whatever the graph. Tasks that have ended take almost no memory, as a run may be fed for ever.
 type dependencies struct {
-	ids   map[string]string // of tasks that have not ended; the value is the key
-	ended Names             // the others
+	ids   map[string]named // of tasks that have not ended
+	ended Names            // the others
 	waits map[string][]*dependent
 	tasks map[int64]*dependent
 	pages []*page
+}
+
+// named is a task that has an id.
+type named struct {
+	id  string
+	seq int64
 }
 
 // dependent is a waiting task; the task is nil once it no longer waits.
@@ -53,7 +59,7 @@ func newDependencies(names Names) dependencies {
 		names = memory{}
 	}
 	return dependencies{
-		ids: map[string]string{}, ended: names,
+		ids: map[string]named{}, ended: names,
 		waits: map[string][]*dependent{}, tasks: map[int64]*dependent{},
 	}
 }
@@ -70,8 +76,17 @@ func (d *dependencies) add(t *pool.Task) bool {
 	if _, ok := d.ended.Get(id); ok {
 		return false
 	}
-	d.ids[id] = id
+	d.ids[id] = named{id, t.Seq}
 	return true
+}
+
+// seq returns the number of a task that has not ended, by its id or number; 0: there is no such id.
+func (d *dependencies) seq(name string) int64 {
+	if known, ok := d.ids[name]; ok {
+		return known.seq
+	}
+	seq, _ := strconv.ParseInt(name, 10, 64)
+	return seq
 }
 
 func (d *dependencies) of(name string) depState {
@@ -147,7 +162,7 @@ func (d *dependencies) wait(t *pool.Task) {
 			continue
 		}
 		if known, ok := d.ids[name]; ok {
-			t.Extra.After[i], name = known, known // a name that many tasks have is stored once
+			t.Extra.After[i], name = known.id, known.id // a name that many tasks have is stored once
 		}
 		w.unmet++
 		d.waits[name] = append(d.waits[name], w)

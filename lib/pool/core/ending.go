@@ -32,7 +32,7 @@ func (c *Core) isFinished() bool {
 		c.chargeAll()
 		return true
 	}
-	if c.Serve || len(c.onHold) > 0 || !c.eof || c.orphaned > 0 {
+	if c.stays || len(c.onHold) > 0 || !c.eof || c.orphaned > 0 {
 		return c.noNode()
 	}
 	if c.pool.Waiting() == 0 {

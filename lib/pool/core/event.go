@@ -15,6 +15,8 @@ type Event any
 type Input struct {
 	Task *pool.Task
 	Past Past
+	// Cancelled: it is not to run.
+	Cancelled bool
 	// Bad says why it cannot be run, and Said is the message for the user; empty for most.
 	Bad, Said string
 }
@@ -50,6 +52,8 @@ type (
 	InputEnded struct{}
 	// InputGrows tells that more tasks come after all.
 	InputGrows struct{}
+	// InputClosed tells that a pool that stays open for more tasks gets none from now on, once it has been read to its end.
+	InputClosed struct{}
 	// InputFailed tells that the input cannot be used any further, and why.
 	InputFailed struct{ Why string }
 	// Submit adds a task by request. The effect Taken answers it.
@@ -61,8 +65,9 @@ type (
 	}
 	// Cancel ends tasks, in whatever state they are. Counted answers with their number.
 	Cancel struct {
-		Seqs []int64
-		All  bool
+		Seqs  []int64
+		Names []string // ids or numbers
+		All   bool
 	}
 	// Drain starts nothing new, and lets what runs end.
 	Drain struct{ Why string }

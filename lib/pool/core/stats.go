@@ -309,7 +309,7 @@ func (c *Core) Summary() *Summary {
 	}
 	bad := r.Bad()
 	if !c.explicit && r.Left == 0 && c.eof {
-		if r.Why, r.Exit = "", 0; bad && !c.Serve { // clients know the results of their requests
+		if r.Why, r.Exit = "", 0; bad && !c.stays { // clients know the results of their requests
 			r.Exit = 1
 		}
 	}

@@ -34,7 +34,11 @@ func (c *Core) read(in Input) {
 		return
 	}
 	t.Losses = int16(min(in.Past.Deaths, math.MaxInt16))
-	if !c.ofOrphan(t, in.Past) {
+	switch {
+	case c.ofOrphan(t, in.Past):
+	case in.Cancelled:
+		c.cancelTask(t, "by request")
+	default:
 		c.readyAgain(t)
 	}
 }
@@ -70,6 +74,9 @@ func (c *Core) skip(t *pool.Task, state PastState) {
 func (c *Core) submit(t *pool.Task) (refused string) {
 	if c.Phase() != Running {
 		return "the pool is " + c.Phase().String()
+	}
+	if !c.stays {
+		return "the pool takes no more tasks"
 	}
 	if why := c.misfit(t.Need()); why != "" {
 		return why
@@ -507,9 +514,14 @@ func (c *Core) cancel(e Cancel) (count int) {
 			seqs = append(seqs, t.Task.Seq)
 		}
 	}
+	for _, name := range e.Names {
+		seqs = append(seqs, c.deps.seq(name))
+	}
 	for _, seq := range seqs {
 		if a := c.attempts[seq]; a != nil {
-			c.kill(a, wire.Cancelled, false)
+			if a.why != wire.Cancelled {
+				c.kill(a, wire.Cancelled, false)
+			}
 			count++
 			continue
 		}
@@ -544,6 +556,9 @@ func (c *Core) removeOrphaned(seq int64) *pool.Task {
 	}
 	return nil
 }
+
+// Has reports whether a task, named by its id or number, is still to end.
+func (c *Core) Has(name string) bool { return c.Knows(c.deps.seq(name)) }
 
 // Knows reports whether a task is still to end.
 func (c *Core) Knows(seq int64) bool {

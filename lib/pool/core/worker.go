@@ -238,10 +238,7 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 	if want <= seen && (pin || spec.Most == 0 || seen <= spec.Most) {
 		return hello.CPUs[:want], pin, warning
 	}
-	for id := range want {
-		cpus = append(cpus, pool.CPU{ID: id, Core: id})
-	}
-	return cpus, false, warning
+	return pool.Numbered(want), false, warning
 }
 
 // mem is the memory of a node that tasks may use, in bytes.
@@ -330,7 +327,7 @@ const idleBefore = 5 * time.Second
 // releaseIdle gives back nodes that will not be needed any more: nothing waits, and nothing runs
 // there. The node of the scheduler stays, as the job ends with it.
 func (c *Core) releaseIdle(needed map[*Worker]bool) {
-	if !c.ReleaseIdle || !c.eof || c.Serve || c.opening > 0 || c.pool.Waiting() > 0 || c.deps.waiting() > 0 ||
+	if !c.ReleaseIdle || !c.eof || c.stays || c.opening > 0 || c.pool.Waiting() > 0 || c.deps.waiting() > 0 ||
 		len(c.onHold)+c.orphaned+len(c.trials) > 0 || c.now.Before(c.releaseAt) {
 		return
 	}

@@ -9,7 +9,8 @@
 //	lease           when the leases of workers expire if there is no scheduler
 //	logs, nodes     output of the tasks, and of the connections to the nodes
 //	spool           results of workers that outlived their scheduler
-//	added           tasks that were added to the run, one object of package input per line
+//	in, in.closing  tasks that were added and are not taken yet: see package input
+//	added           those that were
 //	ctl.sock        for jobpool ctl and call
 //
 // A task ends exactly once: its "end" is written once, whatever happens. Earlier events of a task are

@@ -32,7 +32,6 @@ const (
 	Joblog  = "joblog"
 	RunFile = "run.json"
 	Socket  = "ctl.sock"
-	Added   = "added" // tasks that were added to the run
 )
 
 // Kinds of records.

@@ -184,11 +184,11 @@ func JobMemory(getenv func(string) string, suffix string, cpus int) (all, perGPU
 }
 
 // GPUs returns the GPUs tasks may use, as the environment names them, and the
-// variable that did; without one, those the NVIDIA driver knows.
-func GPUs(root fs.FS, getenv func(string) string) ([]pool.GPU, string) {
+// variable that did; without one, those the NVIDIA driver knows, unless CUDA_VISIBLE_DEVICES is empty.
+func GPUs(root fs.FS, lookup func(string) (string, bool)) ([]pool.GPU, string) {
 	for _, name := range []string{"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS"} {
-		value := strings.TrimSpace(getenv(name))
-		if value == "" {
+		value, _ := lookup(name)
+		if value = strings.TrimSpace(value); value == "" {
 			continue
 		}
 		if !strings.HasSuffix(name, "DEVICES") {
@@ -198,12 +198,13 @@ func GPUs(root fs.FS, getenv func(string) string) ([]pool.GPU, string) {
 			return nil, name
 		}
 		var out []pool.GPU
-		for id := range strings.SplitSeq(value, ",") {
-			if id = strings.TrimSpace(id); id != "" {
-				out = append(out, pool.GPU{ID: id, NUMA: numaOf(root, id)})
-			}
+		for id := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || r == ' ' }) {
+			out = append(out, pool.GPU{ID: id, NUMA: numaOf(root, id)})
 		}
 		return out, name
+	}
+	if _, none := lookup("CUDA_VISIBLE_DEVICES"); none {
+		return nil, "CUDA_VISIBLE_DEVICES"
 	}
 	dirs, _ := fs.Glob(root, "proc/driver/nvidia/gpus/*")
 	var out []pool.GPU

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -113,8 +114,10 @@ func TestGPUs(t *testing.T) {
 		{env("ROCR_VISIBLE_DEVICES", "0"), []pool.GPU{{ID: "0", NUMA: -1}}, "ROCR_VISIBLE_DEVICES"},
 		{env("SLURM_JOB_GPUS", "1"), []pool.GPU{{ID: "1", NUMA: 1}}, "CUDA_VISIBLE_DEVICES"},
 		{env("CUDA_VISIBLE_DEVICES", "NoDevFiles"), nil, "CUDA_VISIBLE_DEVICES"},
+		{env("CUDA_VISIBLE_DEVICES", " "), nil, "CUDA_VISIBLE_DEVICES"}, // it is empty
+		{env("CUDA_VISIBLE_DEVICES", "0, 1"), []pool.GPU{{ID: "0", NUMA: -1}, {ID: "1", NUMA: 1}}, "CUDA_VISIBLE_DEVICES"},
 	} {
-		got, variable := GPUs(driver, tt.env)
+		got, variable := GPUs(driver, func(name string) (string, bool) { v := tt.env(name); return strings.TrimSpace(v), v != "" })
 		if !slices.Equal(got, tt.want) || variable != tt.variable {
 			t.Errorf("got %v, %s; want %v, %s", got, variable, tt.want, tt.variable)
 		}

@@ -44,7 +44,7 @@ func (p Permanent) Unwrap() error { return p.Err }
 type Config struct {
 	Nodes   []NodeSpec
 	Dial    func(ctx context.Context, n NodeSpec) (Link, error)
-	Source  input.Tasks // nil: only requests
+	Source  input.Tasks
 	Journal *journal.Journal
 	History *journal.History
 	Setup   wire.Setup // Node, Threads, Pin and the GPU fields are filled in
@@ -62,8 +62,8 @@ type Config struct {
 	Line     func(text string)
 	Signals  <-chan os.Signal
 	Requests <-chan *Request
-	// Add adds tasks to Source, for which it may be read again after its end; nil: it cannot.
-	Add func(*input.Addition) (int, error)
+	// Added takes tasks that are added to the run, for which Source is read again after its end; may be nil.
+	Added *input.Growing
 	// NamedNodes returns the nodes that a user names; nil: none can be added.
 	NamedNodes func(names []string) ([]NodeSpec, error)
 	// Ends sends when the allocation ends, again whenever that changes.

@@ -18,14 +18,12 @@ import (
 type Request struct {
 	Op string `json:"op"`
 	// Tag is copied to the answer, so that a program can send several requests.
-	Tag  json.RawMessage `json:"tag,omitempty"`
-	Task *input.Object   `json:"task,omitempty"` // run
-	Wait bool            `json:"wait,omitempty"` // run: answer when it has ended
-	Seqs []int64         `json:"seqs,omitempty"` // wait, retry, cancel, explain
-	All  bool            `json:"all,omitempty"`  // retry, cancel
-	CPUs int             `json:"cpus,omitempty"` // setcpus
-	// Add are the tasks of add.
-	Add   *input.Addition `json:"add,omitempty"`
+	Tag   json.RawMessage `json:"tag,omitempty"`
+	Task  *input.Object   `json:"task,omitempty"`  // run
+	Wait  bool            `json:"wait,omitempty"`  // run: answer when it has ended
+	Seqs  []int64         `json:"seqs,omitempty"`  // wait, retry, cancel, explain
+	All   bool            `json:"all,omitempty"`   // retry, cancel
+	CPUs  int             `json:"cpus,omitempty"`  // setcpus
 	Nodes []string        `json:"nodes,omitempty"` // nodes to add, as of --nodes, or to remove
 	Now   bool            `json:"now,omitempty"`   // removenodes: what runs there is ended
 
@@ -101,8 +99,6 @@ func (s *scheduler) request(r *Request) {
 	case "cancel":
 		s.handle(core.Cancel{Seqs: r.Seqs, All: r.All})
 		a.Count = s.counted
-	case "add":
-		s.add(r, a)
 	case "addnodes":
 		s.addNodes(r, a)
 	case "removenodes":
@@ -122,7 +118,7 @@ func (s *scheduler) request(r *Request) {
 		r.Base.Need.CPUs = r.CPUs
 	default:
 		a.Error = fmt.Sprintf(
-			"unknown request %q: expected run, add, wait, cancel, setcpus, list, explain, retry, status, addnodes, removenodes or drain",
+			"unknown request %q: expected run, wait, cancel, setcpus, list, explain, retry, status, addnodes, removenodes or drain",
 			r.Op)
 	}
 	r.Answer(a)
@@ -168,7 +164,7 @@ func (s *scheduler) runTask(r *Request, a *Answer) {
 		fail("run: the task is missing")
 		return
 	}
-	t, err := r.Task.Task(max(s.core.LastSeq(), s.History.Last())+1, *r.Base)
+	t, err := r.Task.Task(s.lastSeq()+1, *r.Base)
 	if err != nil {
 		fail("run: %v", fault.Text(err))
 		return

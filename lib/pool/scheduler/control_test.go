@@ -1,13 +1,17 @@
 package scheduler
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -16,7 +20,8 @@ import (
 func ask(requests chan<- *Request, r *Request) *Answer {
 	got := make(chan *Answer, 1)
 	r.Answer = func(a *Answer) { got <- a }
-	r.Base = &pool.Spec{Need: pool.Need{CPUs: 1}}
+	base := oneCPU
+	r.Base = &base
 	requests <- r
 	return <-got
 }
@@ -71,5 +76,170 @@ func TestServe(t *testing.T) {
 			ask(requests, &Request{Op: "drain"})
 		}()
 		l.want(l.run(""), 0, 1, 0, 0)
+	})
+}
+
+// Tasks that are added to a pool get numbers between those of its programs, and the pool ends when it was shut and all
+// have ended. A scheduler that comes later runs what is left, with the same numbers.
+func TestAdded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 2)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests = true, requests
+		add := func(text wire.Text) {
+			if _, err := input.Offer(run, &input.Addition{Text: text}); err != nil {
+				t.Error(err)
+			}
+		}
+		call := func(want int64) {
+			if a := ask(requests, &Request{Op: "run", Task: &input.Object{Cmd: "sleep 1"}, Wait: true}); a.Result == nil || a.Seq != want {
+				t.Errorf("answer %+v, want task %d", a, want)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			call(1)
+			add("sleep 5\nsleep 5\n")
+			time.Sleep(3 * time.Second)
+			call(4)
+			add("sleep 5 3")
+			time.Sleep(3 * time.Second)
+			add("sleep 7")
+			if err := input.Shut(run); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * time.Second)
+			if a := ask(requests, &Request{Op: "run", Task: &input.Object{Cmd: "true"}}); a.Error != "run: the pool takes no more tasks" {
+				t.Errorf("a task for a pool that was shut: %+v", a)
+			}
+		}()
+		l.want(l.run(""), 5, 1, 0, 1)
+		for _, name := range []string{input.Offered, input.Closing} {
+			if _, err := os.Stat(filepath.Join(run, name)); err == nil {
+				t.Errorf("%s stays", name)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			if err := input.Shut(run); err != nil {
+				t.Error(err)
+			}
+		}()
+		l.cfg.RetryFailed = true
+		l.want(l.run(""), 0, 1, 0, 1)
+		for seq, n := range map[int64]int{1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1} {
+			if got := l.ends()[seq]; got != n {
+				t.Errorf("task %d has ended %d times, want %d", seq, got, n)
+			}
+		}
+	})
+}
+
+// Tasks that are offered while the last one of a run ends are run by it, or refused at once.
+func TestAddedAtTheEnd(t *testing.T) {
+	for delay := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, 1)
+			run := filepath.Join(l.dir, "run")
+			var offered int64
+			done := make(chan bool)
+			go func() {
+				defer close(done)
+				time.Sleep(10*time.Second + time.Duration(delay-10)*20*time.Millisecond)
+				switch _, err := input.Offer(run, &input.Addition{Text: "sleep 1"}); {
+				case err == nil:
+					offered = 1
+				case !errors.Is(err, fs.ErrNotExist):
+					t.Error(err)
+				}
+			}()
+			r := l.run("sleep 10\n")
+			<-done
+			l.want(r, 1+offered, 0, 0, 0)
+		})
+	}
+}
+
+// Tasks that were added and not taken when a pool is drained are left: the run has not come to its end.
+func TestDrainedBeforeItIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 1)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests = true, requests
+		go func() {
+			time.Sleep(10500 * time.Millisecond)
+			if _, err := input.Offer(run, &input.Addition{Text: "sleep 1"}); err != nil {
+				t.Error(err)
+			}
+			ask(requests, &Request{Op: "drain"})
+		}()
+		l.want(l.run(""), 0, 0, 0, core.ExitLeft)
+		go func() {
+			time.Sleep(10 * time.Second)
+			ask(requests, &Request{Op: "drain"})
+		}()
+		l.want(l.run(""), 1, 0, 0, 0)
+		if _, err := input.Offer(run, &input.Addition{Text: "sleep 1"}); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a run that has ended takes a task: %v", err)
+		}
+	})
+}
+
+// A cancellation is a file that stays until all its tasks have ended: the next scheduler has it, too, and the next but
+// one does not.
+func TestCancelledByFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 1)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests = true, requests
+		l.nodes[0].stubborn = true
+		do := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		add := func(text wire.Text) {
+			_, err := input.Offer(run, &input.Addition{Text: text, JSON: true})
+			do(err)
+		}
+		cancellations := func(want int) {
+			t.Helper()
+			if got, err := input.Grow(nil, run, oneCPU, false).Cancellations(); err != nil || len(got) != want {
+				t.Errorf("%d cancellations, %v, want %d", len(got), err, want)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			add(`{"id":"a","cmd":"sleep 1000"}` + "\n" + `{"id":"b","cmd":"sleep 1"}` + "\n" + `{"id":"c","cmd":"sleep 2"}`)
+			time.Sleep(2 * time.Second)
+			do(input.Withdraw(run, []string{"b", "a"}))
+			time.Sleep(5 * time.Second) // a has ten to end
+			cancellations(1)
+			time.Sleep(9 * time.Second)
+			cancellations(0)
+			add(`{"id":"d","cmd":"sleep 3"}`)
+			do(input.Withdraw(run, []string{"d", "nobody", "77"}))
+			ask(requests, &Request{Op: "drain"})
+		}()
+		l.want(l.run(""), 1, 2, 0, core.ExitLeft)
+		cancellations(1)
+		go func() {
+			time.Sleep(15 * time.Second)
+			cancellations(0)
+			add(`{"id":"e","cmd":"sleep 1000"}` + "\n" + `{"id":"f","cmd":"sleep 1000"}`)
+			time.Sleep(3 * time.Second)
+			do(input.Withdraw(run, []string{input.All}))
+			time.Sleep(20 * time.Second)
+			add(`{"id":"g","cmd":"sleep 1"}`)
+			do(os.WriteFile(filepath.Join(run, input.Offered, "1.cancel"), []byte("{"), 0o600))
+			time.Sleep(5 * time.Second)
+			do(input.Shut(run))
+		}()
+		l.want(l.run(""), 1, 3, 0, 1)
+		l.says("1.cancel: not JSON: it ends too early")
 	})
 }

@@ -185,6 +185,9 @@ func (p *pipes) End() core.End { return core.Unknown }
 func (p *pipes) Abort()        { p.Close() }
 func (p *pipes) Leave()        { p.Close() }
 
+// oneCPU is what a task needs.
+var oneCPU = pool.Spec{Need: pool.Need{CPUs: 1}}
+
 // lab is a scheduler with nodes of that kind.
 type lab struct {
 	*testing.T
@@ -294,11 +297,17 @@ func (l *lab) run(tasks string) *Result {
 	if l.cfg.History, err = journal.Load(filepath.Join(l.dir, "run")); err != nil {
 		l.Fatal(err)
 	}
+	var list input.Tasks
 	if !l.cfg.Serve {
-		o := input.Options{Name: "in", Base: pool.Spec{Need: pool.Need{CPUs: 1}}}
+		o := input.Options{Name: "in", Base: oneCPU}
 		o.JSON = strings.HasPrefix(tasks, "{")
-		l.cfg.Source = input.NewReader(strings.NewReader(tasks), o)
+		list = input.NewReader(strings.NewReader(tasks), o)
 	}
+	if err := input.Reopen(filepath.Join(l.dir, "run")); err != nil {
+		l.Fatal(err)
+	}
+	l.cfg.Added = input.Grow(list, filepath.Join(l.dir, "run"), oneCPU, false)
+	l.cfg.Source = l.cfg.Added
 	r := Run(l.Context(), l.cfg)
 	if err := l.cfg.Journal.Close(); err != nil {
 		l.Error(err)

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -19,7 +22,8 @@ type reader struct {
 	used    chan []entry // batches to be used again
 	inputs  []core.Input // the same
 	err     error
-	more    bool // tasks were added, perhaps after the end was seen
+	cancel  map[string]bool // tasks, by id or number, that are not to run
+	why     string          // tasks that were added cannot be taken
 }
 
 type entry struct {
@@ -28,9 +32,6 @@ type entry struct {
 }
 
 func (r *reader) start(s *scheduler) {
-	if s.Source == nil {
-		return
-	}
 	r.used = make(chan []entry, 2)
 	r.follow(s)
 }
@@ -92,7 +93,7 @@ func (s *scheduler) read(batch []entry) {
 				last = core.InputFailed{Why: "the input differs from that of the previous run"}
 				break
 			}
-			in = append(in, core.Input{Task: e.task, Past: past})
+			in = append(in, core.Input{Task: e.task, Past: past, Cancelled: s.reader.cancels(e.task)})
 			continue
 		case errors.As(e.err, &bad):
 			t := &pool.Task{Seq: bad.Seq, Text: bad.Text, Spec: &pool.Spec{}}
@@ -149,52 +150,116 @@ func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 	return past, nil
 }
 
+// cancels reports whether a task is not to run.
+func (r *reader) cancels(t *pool.Task) bool {
+	return len(r.cancel) > 0 && (r.cancel[t.ID()] || r.cancel[strconv.FormatInt(t.Seq, 10)] || r.cancel[input.All])
+}
+
+// lastSeq is the highest number of a task so far.
+func (s *scheduler) lastSeq() int64 {
+	last := max(s.core.LastSeq(), s.History.Last())
+	if s.Added != nil {
+		last = max(last, s.Added.Last())
+	}
+	return last
+}
+
 // inputEnded is called when nothing more is read, for now.
 func (s *scheduler) inputEnded() {
 	s.reader.batches = nil
-	if s.reader.more && s.reader.err == nil {
-		s.readOn()
-		return
-	}
 	s.handle(core.InputEnded{})
+	s.look()
 }
 
-// readOn reads what was added after the end.
-func (s *scheduler) readOn() {
-	s.reader.more = false
-	s.handle(core.InputGrows{})
-	s.reader.follow(s)
-}
-
-// add takes more tasks for a run.
-func (s *scheduler) add(r *Request, a *Answer) {
-	switch {
-	case s.Add == nil:
-		a.Error = "add: this pool takes its tasks by jobpool call"
-		return
-	case r.Add == nil:
-		a.Error = "add: the tasks are missing"
-		return
-	case s.core.Phase() != core.Running:
-		a.Error = "add: the pool is " + s.core.Phase().String()
+// takeAdded takes tasks that were added to the run, once the input has been read, which gives them their
+// numbers.
+func (s *scheduler) takeAdded() {
+	if s.Added == nil || s.reader.batches != nil || s.reader.err != nil || s.core.Phase() != core.Running {
 		return
 	}
-	// What is added to a file is not held back, as all else is, until the journal has been written.
-	err := s.Journal.Mine()
-	n := 0
-	if s.taken = err != nil; !s.taken {
-		n, err = s.Add(r.Add)
+	// A file that is taken is not held back, as all else is, until the journal has been written.
+	if s.taken = s.Journal.Mine() != nil; s.taken {
+		return
+	}
+	open := s.Added.Open()
+	more, err := s.Added.Take(s.lastSeq())
+	why := ""
+	if err != nil {
+		why = fault.Text(err)
+	}
+	if why != s.reader.why && why != "" {
+		s.Message("tasks that were added cannot be taken for now: %s", why)
+	}
+	s.reader.why = why
+	switch {
+	case more:
+		s.handle(core.InputGrows{})
+		s.reader.follow(s)
+	case !open:
+		s.handle(core.InputClosed{})
+	}
+}
+
+// look takes what was added to the run, and cancels tasks. A cancellation stays until all its tasks have ended, as
+// the journal has it, so that the next scheduler knows it, and those that were added before it have been read.
+func (s *scheduler) look() {
+	cancel := s.cancellations() // before what was added, of which it may speak, is taken
+	s.takeAdded()
+	if len(cancel) == 0 {
+		return
+	}
+	if s.taken = s.Journal.Mine() != nil; s.taken {
+		return
+	}
+	read := s.reader.batches == nil && s.core.Phase() == core.Running && !s.paused && s.reader.why == ""
+	for _, c := range cancel {
+		all := slices.Contains(c.Cancel, input.All)
+		if read && !all && !slices.ContainsFunc(c.Cancel, s.core.Has) {
+			_ = c.Remove() // else it is tried again
+			continue
+		}
+		s.handle(core.Cancel{Names: c.Cancel, All: all})
+		if read && all {
+			_ = c.Remove()
+		}
+	}
+}
+
+// cancellations returns those that are there, and keeps their tasks from being started.
+func (s *scheduler) cancellations() []input.Cancellation {
+	if s.Added == nil {
+		return nil
+	}
+	cancel, err := s.Added.Cancellations()
+	if err != nil {
+		s.Message("%s", fault.Text(err))
+	}
+	s.reader.cancel = map[string]bool{}
+	for _, c := range cancel {
+		for _, name := range c.Cancel {
+			s.reader.cancel[name] = name != ""
+		}
+	}
+	return cancel
+}
+
+// closeAdded ends that tasks can be added to a run in which all have ended, and reports whether it could:
+// others may have been added meanwhile.
+func (s *scheduler) closeAdded() bool {
+	if s.Added == nil {
+		return true
+	}
+	if s.taken = s.Journal.Mine() != nil; s.taken {
+		return false
+	}
+	err := s.Added.Close()
+	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
+		return false
 	}
 	if err != nil {
-		a.Error = "add: " + fault.Text(err)
-		return
+		s.Message("tasks that are added from now on wait until the run is resumed: %s", fault.Text(err))
 	}
-	if a.Count = n; n == 0 {
-		return
-	}
-	if s.reader.more = true; s.reader.batches == nil {
-		s.readOn()
-	}
+	return true
 }
 
 // addNodes takes nodes that a user has named.

@@ -23,30 +23,30 @@ type scheduler struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	core    *core.Core
-	queue   []core.Event // to be handled
-	busy    bool         // the queue is being handled
-	conns   map[*core.Worker]*conn
-	gate    chan struct{} // bounds the connections that are being opened
-	opened  int
-	dials   dials
-	events  chan event
-	printer *printer
-	spools  spools
-	reader  reader
-	taken   bool      // another scheduler has the run directory
-	leased  time.Time // until when the run directory says that leases run
-	paused  bool      // the journal cannot be written
-	journal error
-	choked  bool
-	counted int    // the last answer of the core to a request
-	refused string // the same
-	tails   int64  // bytes of output in the journal
-	waiters map[int64][]func(*core.Result, string, [2][]byte)
-	recent  recent
-	show    show
-	// observed is when Observe was last called.
-	observed time.Time
+	core     *core.Core
+	queue    []core.Event // to be handled
+	busy     bool         // the queue is being handled
+	conns    map[*core.Worker]*conn
+	gate     chan struct{} // bounds the connections that are being opened
+	opened   int
+	dials    dials
+	events   chan event
+	printer  *printer
+	spools   spools
+	reader   reader
+	taken    bool      // another scheduler has the run directory
+	leased   time.Time // until when the run directory says that leases run
+	paused   bool      // the journal cannot be written
+	journal  error
+	choked   bool
+	counted  int    // the last answer of the core to a request
+	refused  string // the same
+	tails    int64  // bytes of output in the journal
+	waiters  map[int64][]func(*core.Result, string, [2][]byte)
+	recent   recent
+	show     show
+	observed time.Time // when Observe was last called
+	looked   time.Time // for tasks that were added
 }
 
 // event is something that happened in another goroutine.
@@ -76,13 +76,14 @@ func Run(ctx context.Context, c Config) *Result {
 	policy.ReleaseIdle = c.Release != nil
 	cfg := core.Config{
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
-		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy, Shared: c.Shared, Resources: c.Resources,
+		Names: &names.Map{Dir: c.Journal.Dir}, Policy: policy, Shared: c.Shared, Resources: c.Resources,
 		Closed: c.Closed,
 	}
 	if h := c.History; c.Call != "" && h.Call == c.Call {
 		cfg.Done, cfg.Failed = h.Done, h.Failed
 	}
 	s.core = core.New(cfg, clock.Now())
+	s.cancellations()
 	s.reader.start(s)
 	s.readSpools()
 	s.handle(core.Tick{})
@@ -151,7 +152,14 @@ func (s *scheduler) over() bool {
 		return false
 	}
 	s.printer.rest()
-	return !s.printer.busy() || s.core.Phase() >= core.Killing
+	if s.printer.busy() && s.core.Phase() < core.Killing {
+		return false
+	}
+	if s.core.Phase() != core.Running || s.closeAdded() {
+		return true
+	}
+	s.takeAdded()
+	return false
 }
 
 // handle passes an event to the core, and applies the effects.
@@ -222,8 +230,13 @@ func (s *scheduler) tick() {
 		e.Needed = s.printer.needed()
 	}
 	s.handle(e)
-	s.progress(clock.Now())
-	if now := clock.Now(); s.Observe != nil && now.Sub(s.observed).Abs() >= time.Second {
+	now := clock.Now()
+	s.progress(now)
+	if now.Sub(s.looked).Abs() >= time.Second {
+		s.looked = now
+		s.look()
+	}
+	if s.Observe != nil && now.Sub(s.observed).Abs() >= time.Second {
 		s.observed = now
 		s.Observe(s.core.Status(now))
 	}
@@ -457,6 +470,9 @@ func (s *scheduler) finish() *Result {
 		c.flush()
 	}
 	s.leave(kept)
+	if sum := s.core.Summary(); sum.Left == 0 && sum.InputRead && !s.closeAdded() {
+		s.handle(core.InputGrows{}) // tasks that were added are left
+	}
 	r := &Result{Summary: *s.core.Summary(), Err: err}
 	if s.tells(r) {
 		for _, line := range s.summary(r) {

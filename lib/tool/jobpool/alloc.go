@@ -205,7 +205,7 @@ func submit(c *cli.Context, run string, p *pilot.Pool, in *taskInput, tasks *wor
 	if err := remember(run, c.IsSet("run")); err != nil {
 		return false, err
 	}
-	if err := pilot.Reopen(run, c.Bool("retry-failed") && !p.Here); err != nil {
+	if err := errors.Join(input.Reopen(run), pilot.Reopen(run, c.Bool("retry-failed") && !p.Here)); err != nil {
 		return false, err
 	}
 	shared, _ := (&values{c: c}).resources() // the input was read with them
@@ -371,7 +371,7 @@ func takeInput(
 	if err != nil {
 		return nil, err
 	}
-	if err := w.count(input.Grow(source, filepath.Join(run, journal.Added), base, always), policy, history); err != nil {
+	if err := w.count(input.Look(source, run, base, always), policy, history); err != nil {
 		return nil, err
 	}
 	if w.all == 0 {

@@ -62,9 +62,12 @@ func ctlCommand() *cli.Command {
 			},
 			{
 				Name: "retry", Usage: "run tasks on hold, or failed tasks of an ended run, again", ArgsUsage: "TASK...|all",
-				Flags: ctlFlags(), Action: ctlTasks("retry"),
+				Flags: ctlFlags(), Action: ctlRetry,
 			},
-			{Name: "cancel", Usage: "cancel tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
+			{Name: "cancel", Usage: "cancel tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlCancel},
+			{
+				Name: "close", Usage: "take no more tasks, and exit when all have ended", Flags: ctlFlags(), Action: ctlClose,
+			},
 			{Name: "drain", Usage: "start no more tasks, and exit when running tasks have ended", Flags: ctlFlags(), Action: ctlDrain},
 			{
 				Name: "nodes", Usage: "list, add and remove nodes", Flags: ctlFlags(jsonFlag), Action: ctlNodes,
@@ -263,42 +266,40 @@ func ctlExplain(c *cli.Context) error {
 	return nil
 }
 
-// ctlTasks sends a request for some tasks.
-func ctlTasks(op string) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		r := &scheduler.Request{Op: op}
-		if !c.Args().Present() {
-			return fault.Errorf(fault.Usage, "%s: expected tasks, or %q", op, "all")
+// ctlRetry runs tasks again.
+func ctlRetry(c *cli.Context) error {
+	r := &scheduler.Request{Op: "retry"}
+	if !c.Args().Present() {
+		return fault.Errorf(fault.Usage, "retry: expected tasks, or %q", input.All)
+	}
+	var ids []string
+	for _, a := range c.Args().Slice() {
+		seq, err := strconv.ParseInt(a, 10, 64)
+		switch {
+		case a == input.All:
+			r.All = true
+		case err == nil && seq > 0:
+			r.Seqs = append(r.Seqs, seq)
+		default:
+			ids = append(ids, a)
 		}
-		var ids []string
-		for _, a := range c.Args().Slice() {
-			seq, err := strconv.ParseInt(a, 10, 64)
-			switch {
-			case a == "all":
-				r.All = true
-			case err == nil && seq > 0:
-				r.Seqs = append(r.Seqs, seq)
-			default:
-				ids = append(ids, a)
-			}
-		}
-		if len(ids) > 0 {
-			if err := resolve(c, r, ids); err != nil {
-				return err
-			}
-		}
-		a, err := ask(c, r)
-		if err != nil {
-			if op == "retry" && ended(existing(c), err) {
-				return retryEnded(c, r)
-			}
+	}
+	if len(ids) > 0 {
+		if err := resolve(c, r, ids); err != nil {
 			return err
 		}
-		if a.Count == 0 || !r.All && a.Count < len(r.Seqs) {
-			return fmt.Errorf("%s: only %d of the tasks were found", op, a.Count)
-		}
-		return nil
 	}
+	a, err := ask(c, r)
+	if err != nil {
+		if ended(existing(c), err) {
+			return retryEnded(c, r)
+		}
+		return err
+	}
+	if a.Count == 0 || !r.All && a.Count < len(r.Seqs) {
+		return fmt.Errorf("retry: only %d of the tasks were found", a.Count)
+	}
+	return nil
 }
 
 // resolve finds tasks by the ids their user gave them.

@@ -2,8 +2,10 @@ package jobpool
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +17,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -63,15 +67,71 @@ func ctlAdd(c *cli.Context) error {
 		}
 		a.Text = wire.Text(b)
 	}
-	answer, err := ask(c, &scheduler.Request{Op: "add", Add: a})
-	if err != nil {
-		return err
-	}
-	if answer.Count == 0 {
+	n, err := input.Offer(existing(c), a)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return takesNone(c, "takes no more tasks")
+	case err != nil:
+		return fmt.Errorf("add: %w", err)
+	case n == 0:
 		return fmt.Errorf("add: standard input has no task")
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "added %d %s\n", answer.Count, plural(answer.Count, "task"))
+	sayWaits(c)
+	_, err = fmt.Fprintf(c.App.Writer, "added %d %s\n", n, plural(n, "task"))
 	return err
+}
+
+// ctlClose ends that tasks can be added to a run.
+func ctlClose(c *cli.Context) error {
+	err := input.Shut(existing(c))
+	if errors.Is(err, fs.ErrNotExist) {
+		return takesNone(c, "takes no more tasks")
+	}
+	if err == nil {
+		sayWaits(c)
+	}
+	return err
+}
+
+// ctlCancel cancels tasks.
+func ctlCancel(c *cli.Context) error {
+	if !c.Args().Present() {
+		return fault.Errorf(fault.Usage, "cancel: expected tasks, or %q", input.All)
+	}
+	err := input.Withdraw(existing(c), c.Args().Slice())
+	if errors.Is(err, fs.ErrNotExist) {
+		return takesNone(c, "has ended")
+	}
+	if err == nil {
+		sayWaits(c)
+	}
+	return err
+}
+
+// takesNone is the error of a command that gives something to a run which takes nothing any more, and why.
+func takesNone(c *cli.Context, why string) error {
+	dir := existing(c)
+	if _, err := os.Stat(dir); err != nil {
+		return control.NoRun(dir)
+	}
+	err := fault.Errorf(fault.Unavailable, "the run in %q %s", dir, why)
+	if journal.Held(dir) || between(dir) {
+		return err
+	}
+	return fault.Hint(err, control.HowEnded(dir))
+}
+
+// sayWaits says when a run has no scheduler that takes what is given to it.
+func sayWaits(c *cli.Context) {
+	dir := existing(c)
+	switch {
+	case journal.Held(dir):
+	case between(dir):
+		fmt.Fprintln(c.App.ErrWriter, "jobpool: no job of the run has the scheduler at this time: the next one takes it; "+
+			"if squeue shows none, repeat the command with --resume")
+	default:
+		fmt.Fprintln(c.App.ErrWriter, "jobpool: the run has no scheduler for now: repeat its command with --resume")
+	}
 }
 
 func plural(n int, word string) string {

@@ -233,13 +233,13 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	if err := writeRun(dir, session, os.Args); err != nil {
 		return err
 	}
-	var growing *input.Growing
-	all := &counted{}
-	if source != nil {
-		growing = input.Grow(source, filepath.Join(dir, journal.Added), r.base, r.setup.Always)
-		all.Tasks = growing
-		source = all
+	if !r.place.elastic { // else the call has opened it
+		if err := input.Reopen(dir); err != nil {
+			return err
+		}
 	}
+	growing := input.Grow(source, dir, r.base, r.setup.Always)
+	all := &counted{Tasks: growing}
 	server, err := control.Listen(dir, r.base)
 	if err != nil {
 		if r.policy.Serve || r.policy.Hold {
@@ -276,13 +276,11 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of write
 	defer signal.Stop(signals)
 	cfg := scheduler.Config{
-		Nodes: r.place.nodes, Dial: dialer.Dial, Source: source, Journal: j, History: history, Setup: r.setup, Version: app.Version,
-		Stdout: r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.console.message, Line: r.console.line,
+		Nodes: r.place.nodes, Dial: dialer.Dial, Source: all, Added: growing, Journal: j, History: history, Setup: r.setup,
+		Version: app.Version,
+		Stdout:  r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.console.message, Line: r.console.line,
 		Signals: signals, Requests: server.Requests, Policy: r.policy,
 		Shared: r.shared, Resources: r.resources, Reach: sync.OnceValue(dialer.Reach),
-	}
-	if growing != nil {
-		cfg.Add = growing.Add
 	}
 	if r.place.growable() {
 		cfg.NamedNodes = r.place.named
@@ -293,7 +291,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	if !r.place.elastic {
 		cfg.Resume = resumeCommand(os.Args, dir)
 	}
-	if cfg.Resume != "" && source != nil && r.input.stdin {
+	if cfg.Resume != "" && r.input.stdin {
 		cfg.Resume += " < " + strings.ReplaceAll(stdinName(), "%", "%%")
 	}
 	cfg.Batch = r.place.job != "" || r.place.elastic
@@ -338,7 +336,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		}
 		return result.Err
 	}
-	if !r.place.elastic { // else tasks come later
+	if !r.place.elastic && !r.policy.Serve { // else tasks come later
 		r.input.reportEmpty(all, r.console.message)
 	}
 	if result.Exit == 3 {

@@ -3,6 +3,7 @@ package jobpool
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
@@ -217,7 +219,7 @@ func TestControlWithoutARun(t *testing.T) {
 			s.run(t)
 		}
 	}
-	for _, command := range []string{"ctl status --watch 1s", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
+	for _, command := range []string{"ctl status --watch 1s", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1"} {
 		words := strings.SplitN(command, " ", 3)
 		rest := strings.Join(words[2:], " ")
 		for dir, want := range map[string][]string{
@@ -235,8 +237,29 @@ func TestControlWithoutARun(t *testing.T) {
 			s.run(t)
 		}
 	}
+	if err := errors.Join(input.Reopen("killed"), input.Reopen("between")); err != nil {
+		t.Fatal(err)
+	}
+	resume := "the run has no scheduler for now: repeat its command with --resume"
 	for _, s := range []step{
-		{args: "ctl", code: 2, stderr: []string{"a command is missing", "hint: the commands are status, list, explain, add, retry, cancel, drain, nodes, usage"}},
+		{args: "ctl add --run none true", code: 3, stderr: []string{`no run in "none"`, "hint: name its directory with --run, or call this where it was started"}},
+		{args: "ctl close --run none", code: 3, stderr: []string{`no run in "none"`, "hint: name its directory with --run, or call this where it was started"}},
+		{args: "ctl add --run d true", code: 3, stderr: []string{`the run in "d" takes no more tasks`, "hint: its run has ended: 1 done, 0 failed, 0 cancelled"}},
+		{args: "ctl close --run d", code: 3, stderr: []string{`the run in "d" takes no more tasks`, "hint: its run has ended: 1 done, 0 failed, 0 cancelled"}},
+		{args: "ctl add --run killed", stdin: "one\ntwo\n", stdout: "added 2 tasks\n", stderr: []string{resume}},
+		{args: "ctl cancel --run none 1", code: 3, stderr: []string{`no run in "none"`, "hint: name its directory with --run, or call this where it was started"}},
+		{args: "ctl cancel --run d 1", code: 3, stderr: []string{`the run in "d" has ended`, "hint: its run has ended: 1 done, 0 failed, 0 cancelled"}},
+		{args: "ctl cancel --run killed 1 x", stderr: []string{resume}},
+		{args: "ctl add --run killed", stdin: "# none\n", code: 1, stderr: []string{"add: standard input has no task"}},
+		{args: "ctl close --run killed", stderr: []string{resume}},
+		{args: "ctl cancel --run killed all", stderr: []string{resume}},
+		{args: "ctl close --run killed", code: 3, stderr: []string{`the run in "killed" takes no more tasks`}},
+		{args: "ctl add --run between true", stdout: "added 1 task\n", stderr: []string{"no job of the run has the scheduler at this time: the next one takes it; if squeue shows none, repeat the command with --resume"}},
+	} {
+		s.run(t)
+	}
+	for _, s := range []step{
+		{args: "ctl", code: 2, stderr: []string{"a command is missing", "hint: the commands are status, list, explain, add, retry, cancel, close, drain, nodes, usage"}},
 		{args: "ctl stauts", code: 2, stderr: []string{`unknown command "stauts"`}},
 		{args: "ctl cancel --run d", code: 2, stderr: []string{`cancel: expected tasks, or "all"`}},
 		{args: "ctl explain --run d", code: 2, stderr: []string{"explain: name one task"}},
@@ -298,9 +321,8 @@ func TestServe(t *testing.T) {
 		{args: "call --run pool no-such-program x", code: 127, stderr: []string{`task 6 could not be started: "no-such-program": program not found`}},
 		{args: "call --run pool -c 99 true", code: 1, stderr: []string{"run: no node of the pool has what the task needs: 99 CPUs"}},
 		{args: "call --run pool", code: 2, stderr: []string{"the command is missing"}},
-		{args: "ctl add --run pool true", code: 1, stderr: []string{"add: this pool takes its tasks by jobpool call"}},
 		{args: "ctl explain --run pool 1000", code: 1, stderr: []string{"explain: task 1000 is not waiting: it has ended, or was not read yet"}},
-		{args: "ctl cancel --run pool 1000", code: 1, stderr: []string{"cancel: only 0 of the tasks were found"}},
+		{args: "ctl cancel --run pool 1000"},
 		{args: "ctl retry --run pool 8", code: 1, stderr: []string{"retry: only 0 of the tasks were found"}},
 	} {
 		s.run(t)

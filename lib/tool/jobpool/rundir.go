@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	ours "github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/replace"
+	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 )
@@ -107,7 +108,8 @@ func isRun(dir string) error {
 	}
 	for _, e := range names {
 		switch e.Name() {
-		case "logs", "nodes", "spool", "bin", "lost+found", "lease", pilot.Dir, journal.Joblog, journal.Socket:
+		case "logs", "nodes", "spool", "bin", "lost+found", "lease", pilot.Dir, journal.Joblog, journal.Socket,
+			input.Offered, input.Closing, input.Added:
 		default:
 			return refuse(fmt.Sprintf("it holds %q and is not the directory of a run", e.Name()))
 		}

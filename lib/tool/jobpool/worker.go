@@ -35,7 +35,7 @@ func workerAction(c *cli.Context) error {
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), 16) + 2)
 	root := os.DirFS("/")
 	ids := machine.Affinity()
-	gpus, variable := machine.GPUs(root, os.Getenv)
+	gpus, variable := machine.GPUs(root, os.LookupEnv)
 	var processes []wire.Process
 	for _, pid := range []int{os.Getpid(), os.Getppid()} {
 		if start, alive := proc.Started(pid); alive {

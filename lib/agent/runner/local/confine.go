@@ -1,35 +1,17 @@
 package local
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/executor"
 	"github.com/ponos-tools/ponos/lib/executor/cgroup"
-	"github.com/ponos-tools/ponos/lib/pool"
-	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
-
-// nearest returns the ids of the CPUs that this process may use, ordered so that those of one core or
-// NUMA node are adjacent.
-func nearest() []int {
-	cpus := machine.Topology(os.DirFS("/"), machine.Affinity())
-	slices.SortFunc(cpus, func(a, b pool.CPU) int {
-		return cmp.Or(cmp.Compare(a.NUMA, b.NUMA), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
-	})
-	ids := make([]int, len(cpus))
-	for i, c := range cpus {
-		ids[i] = c.ID
-	}
-	return ids
-}
 
 const (
 	oomFile   = "oom."    // followed by the job

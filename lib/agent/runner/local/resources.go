@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,69 +17,79 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/launcher/request"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/unit"
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// Resources are what this machine has for jobs, or what a job takes of it.
+// Machine is what this machine has for jobs.
+type Machine struct {
+	CPUs   int   `json:"cpus"`
+	Memory int64 `json:"memory"` // bytes
+	GPUs   int   `json:"gpus"`
+	// Places are the CPUs. Unbound: they stand for no real ones, to which jobs could be bound.
+	Places  []pool.CPU `json:"cpu_list"`
+	Unbound bool       `json:"unbound,omitempty"`
+	Devices []pool.GPU `json:"gpu_list"`
+	// Variable names the GPUs of a job.
+	Variable string `json:"gpu_variable"`
+}
+
+// Resources are what a job takes of a machine.
 type Resources struct {
 	CPUs   int   `json:"cpus,omitempty"`
 	Memory int64 `json:"memory,omitempty"` // bytes
 	GPUs   int   `json:"gpus,omitempty"`
-	// Taken are the GPUs of a job, as CUDA_VISIBLE_DEVICES names them.
-	Taken []string `json:"taken,omitempty"`
-	// IDs are the CPUs that jobs may use, adjacent where they share a core or NUMA node, or those
-	// that a job is bound to.
-	IDs []int `json:"cpu_ids,omitempty"`
+	// Taken are the GPUs of the job, which Variable names, and IDs the CPUs that it is bound to.
+	Taken    []string `json:"taken,omitempty"`
+	Variable string   `json:"gpu_variable,omitempty"`
+	IDs      []int    `json:"cpu_ids,omitempty"`
 }
 
-// Machine returns what this machine has.
-func Machine() Resources {
-	r := Resources{CPUs: runtime.NumCPU(), GPUs: len(devices()), IDs: nearest()}
-	r.Memory = machine.Memory(os.DirFS("/"))
-	if job, _ := machine.JobMemory(os.Getenv, "", r.CPUs); job > 0 {
-		r.Memory = min(r.Memory, job)
+// NewMachine returns what this machine has, or as much as the configuration says; 0: nothing is configured.
+func NewMachine(cpus int, memory int64, gpus int) Machine {
+	m := Machine{CPUs: cpus, Memory: memory, GPUs: gpus, Places: machine.Topology(os.DirFS("/"), machine.Affinity())}
+	m.Devices, m.Variable = machine.GPUs(os.DirFS("/"), os.LookupEnv)
+	m.size()
+	if m.Memory == 0 {
+		m.Memory = machine.Memory(os.DirFS("/"))
+		if job, _ := machine.JobMemory(os.Getenv, "", m.CPUs); job > 0 {
+			m.Memory = min(m.Memory, job)
+		}
 	}
-	return r
+	return m
 }
 
-// devices returns the GPUs that jobs of this process may use.
-func devices() []string {
-	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
-		return strings.FieldsFunc(visible, func(r rune) bool { return r == ',' || r == ' ' })
+// size makes the numbers and the lists agree.
+func (m *Machine) size() {
+	if m.CPUs == 0 {
+		m.CPUs = len(m.Places)
 	}
-	files, err := filepath.Glob("/dev/nvidia[0-9]*")
-	if err != nil {
-		return nil
+	if m.Unbound = m.CPUs > len(m.Places); m.Unbound {
+		m.Places = pool.Numbered(m.CPUs)
 	}
-	return numbered(len(files))
-}
-
-func numbered(n int) []string {
-	names := make([]string, n)
-	for i := range names {
-		names[i] = strconv.Itoa(i)
+	m.Places = m.Places[:m.CPUs]
+	if m.GPUs == 0 {
+		m.GPUs = len(m.Devices)
 	}
-	return names
-}
-
-// devices returns the names of the machine's GPUs.
-func (r Resources) devices() []string {
-	if all := devices(); len(all) >= r.GPUs {
-		return all[:r.GPUs]
+	if m.GPUs > len(m.Devices) {
+		m.Devices = nil
+		for i := range m.GPUs {
+			m.Devices = append(m.Devices, pool.GPU{ID: strconv.Itoa(i), NUMA: -1})
+		}
 	}
-	return numbered(r.GPUs)
+	m.Devices = m.Devices[:m.GPUs]
 }
 
 // Check reports why this machine can never meet a task's needs, or nil.
-func Check(n runner.Needs, has Resources) error {
+func Check(n runner.Needs, has Machine) error {
 	_, err := takes(n, has)
 	return err
 }
 
 // takes returns what a task requests, if the machine has it.
-func takes(n runner.Needs, has Resources) (Resources, error) {
+func takes(n runner.Needs, has Machine) (Resources, error) {
 	if n.Request.Find == "" {
 		return Resources{}, nil
 	}
@@ -116,7 +124,7 @@ func grown(changed []string) (int64, error) {
 	return 0, nil
 }
 
-func takesOf(a request.Alternative, has Resources) (Resources, error) {
+func takesOf(a request.Alternative, has Machine) (Resources, error) {
 	no := func(format string, args ...any) (Resources, error) { return Resources{}, fmt.Errorf(format, args...) }
 	if a.Nodes > 1 || len(a.Where) > 0 || len(a.GRES) > 0 || len(a.Licenses) > 0 {
 		return no("this machine has no other nodes, partitions, generic resources and licenses")
@@ -149,8 +157,8 @@ const (
 )
 
 // describe records for workers what the machine has.
-func describe(dir string, r Resources) error {
-	b, err := json.Marshal(r)
+func describe(dir string, m Machine) error {
+	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -161,23 +169,25 @@ func describe(dir string, r Resources) error {
 	return renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(dir))
 }
 
-// left returns what running jobs leave of the machine. Own is the slot that asks.
-func left(dir, own string) (Resources, error) {
-	var has Resources
+// left is what running jobs leave of the machine.
+type left struct {
+	Machine
+	node *pool.Node
+}
+
+// leftOf returns what running jobs leave. Own is the slot that asks.
+func leftOf(dir, own string) (l left, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, machineFile))
 	if err == nil {
-		err = json.Unmarshal(b, &has)
+		err = json.Unmarshal(b, &l.Machine)
 	}
 	if err != nil {
-		return has, err
+		return l, err
 	}
-	has.Taken = has.devices() // those that are free
-	if len(has.IDs) < has.CPUs {
-		has.IDs = nil // more are configured than the machine has: jobs are not bound to CPUs
-	}
+	l.node = pool.NewNode("", l.Places, l.Devices, l.Memory, pool.Named{})
 	slots, err := os.ReadDir(filepath.Join(dir, slotsDir))
 	if err != nil {
-		return has, err
+		return l, err
 	}
 	for _, s := range slots {
 		path := filepath.Join(dir, slotsDir, s.Name())
@@ -186,37 +196,40 @@ func left(dir, own string) (Resources, error) {
 		}
 		held, err := lock.Held(path)
 		if err != nil {
-			return has, err
+			return l, err
 		}
 		if !held {
 			continue
 		}
 		var job Resources
 		if b, err := os.ReadFile(path + takesSuffix); err == nil && json.Unmarshal(b, &job) == nil {
-			has.CPUs -= job.CPUs
-			has.Memory -= job.Memory
-			has.Taken = slices.DeleteFunc(has.Taken, func(name string) bool { return slices.Contains(job.Taken, name) })
-			has.IDs = slices.DeleteFunc(has.IDs, func(id int) bool { return slices.Contains(job.IDs, id) })
+			l.node.Given(job.need(), job.IDs, job.Taken)
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return has, err
+			return l, err
 		}
 	}
-	has.GPUs = len(has.Taken)
-	return has, nil
+	return l, nil
 }
 
 // takesSuffix, appended to the name of a slot, names the file that says what its job takes.
 const takesSuffix = ".takes"
 
-// fits allocates what a job needs of what is left, if that is enough.
-func (r Resources) fits(job Resources) (Resources, bool) {
-	// A job that requests nothing is not counted.
-	if job.CPUs > max(0, r.CPUs) || job.Memory > max(0, r.Memory) || job.GPUs > r.GPUs {
+func (r Resources) need() pool.Need { return pool.Need{CPUs: r.CPUs, GPUs: r.GPUs, Mem: r.Memory} }
+
+// fits allocates what a job needs of what is left, if that is enough. A job that requests nothing is not counted.
+func (l left) fits(job Resources) (Resources, bool) {
+	if job.need() == (pool.Need{}) {
+		return job, true
+	}
+	slot := l.node.Room(&pool.Task{Spec: &pool.Spec{Need: job.need()}})
+	if slot == nil {
 		return job, false
 	}
-	job.Taken = slices.Clone(r.Taken[:job.GPUs])
-	if job.CPUs <= len(r.IDs) {
-		job.IDs = slices.Clone(r.IDs[:job.CPUs])
+	if job.GPUs > 0 {
+		job.Taken, job.Variable = slot.GPUs, l.Variable
+	}
+	if !l.Unbound {
+		job.IDs = slot.CPUs
 	}
 	return job, true
 }

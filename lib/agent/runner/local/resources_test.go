@@ -1,80 +1,122 @@
 package local
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// Jobs that run at once are bound to CPUs of their own, and see GPUs of their own.
+// two is a machine of two NUMA nodes with two cores of two threads each, and a GPU at each node and one elsewhere.
+func two() Machine {
+	m := Machine{CPUs: 8, Memory: 8 << 30, GPUs: 3, Variable: "CUDA_VISIBLE_DEVICES"}
+	for id := range 8 {
+		m.Places = append(m.Places, pool.CPU{ID: id, Core: id % 4, Cache: id % 4 / 2, NUMA: id % 4 / 2})
+	}
+	m.Devices = []pool.GPU{{ID: "7", NUMA: 0}, {ID: "5", NUMA: 1}, {ID: "3", NUMA: -1}}
+	return m
+}
+
+// takeAt has a job run in a slot with what it has taken.
+func takeAt(t *testing.T, dir, slot string, job Resources) {
+	t.Helper()
+	path := filepath.Join(dir, slotsDir, slot)
+	l, err := lock.TryFor(path, 0)
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	b, err := json.Marshal(job)
+	must(t, err)
+	must(t, os.WriteFile(path+takesSuffix, b, 0o600))
+}
+
+// Jobs that run at once are bound to CPUs of their own, and see GPUs of their own: as tasks of a pool, whole cores that
+// are near each other and near the GPU.
 func TestJobsShareNothing(t *testing.T) {
 	dir := t.TempDir()
-	t.Setenv("CUDA_VISIBLE_DEVICES", "7,5,3")
-	has := Resources{CPUs: 4, Memory: 8 << 30, GPUs: 3, IDs: []int{0, 2, 1, 3}}
-	if err := os.Mkdir(filepath.Join(dir, slotsDir), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := describe(dir, has); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		slot, job string // what a job that runs has taken
-		want      Resources
+	must(t, os.Mkdir(filepath.Join(dir, slotsDir), 0o700))
+	must(t, describe(dir, two()))
+	for i, tt := range []struct {
+		job  Resources
+		ids  []int
+		gpus []string
 	}{
-		{"0", `{}`, has},
-		{"1", `{"cpus":2,"memory":1073741824,"gpus":1,"taken":["7"],"cpu_ids":[0,2]}`, Resources{CPUs: 2, Memory: 7 << 30, GPUs: 2, Taken: []string{"5", "3"}, IDs: []int{1, 3}}},
-		{"2", `{"cpus":1,"gpus":1,"taken":["3"],"cpu_ids":[3]}`, Resources{CPUs: 1, Memory: 7 << 30, GPUs: 1, Taken: []string{"5"}, IDs: []int{1}}},
+		{job: Resources{CPUs: 2, GPUs: 1, Memory: 1 << 30}, ids: []int{0, 4}, gpus: []string{"7"}},
+		{job: Resources{CPUs: 1}, ids: []int{1}},
+		{job: Resources{}},
+		{job: Resources{CPUs: 4, GPUs: 1, Memory: 6 << 30}, ids: []int{2, 3, 6, 7}, gpus: []string{"5"}},
+		{job: Resources{CPUs: 1, GPUs: 1}, ids: []int{5}, gpus: []string{"3"}},
 	} {
-		path := filepath.Join(dir, slotsDir, tt.slot)
-		slot, err := lock.TryFor(path, 0)
-		if err != nil {
-			t.Fatal(err)
+		free, err := leftOf(dir, "")
+		must(t, err)
+		for _, more := range []Resources{{CPUs: free.node.Free().CPUs + 1}, {CPUs: 1, GPUs: free.node.Free().GPUs + 1}, {CPUs: 1, Memory: free.node.Free().Mem + 1}} {
+			if got, ok := free.fits(more); ok {
+				t.Errorf("%+v where less is left: %+v", more, got)
+			}
 		}
-		defer slot.Close()
-		if err := os.WriteFile(path+takesSuffix, []byte(tt.job), 0o600); err != nil {
-			t.Fatal(err)
+		got, ok := free.fits(tt.job)
+		if !ok || !slices.Equal(got.IDs, tt.ids) || !slices.Equal(got.Taken, tt.gpus) || (got.Variable != "") != (tt.gpus != nil) {
+			t.Errorf("job %d: %+v, %v", i, got, ok)
 		}
-		free, err := left(dir, "")
-		if err != nil || free.CPUs != tt.want.CPUs || free.Memory != tt.want.Memory || free.GPUs != tt.want.GPUs || !slices.Equal(free.IDs, tt.want.IDs) {
-			t.Errorf("with slot %s: %+v, %v", tt.slot, free, err)
-		}
+		takeAt(t, dir, strconv.Itoa(i), got)
 	}
-	free, err := left(dir, "")
-	if err != nil {
-		t.Fatal(err)
+	free, err := leftOf(dir, filepath.Join(dir, slotsDir, "0"))
+	must(t, err)
+	if got, ok := free.fits(Resources{CPUs: 2, GPUs: 1}); !ok || !slices.Equal(got.IDs, []int{0, 4}) || !slices.Equal(got.Taken, []string{"7"}) {
+		t.Errorf("what the slot itself had is not free: %+v, %v", got, ok)
 	}
-	if job, ok := free.fits(Resources{CPUs: 1, GPUs: 1}); !ok || !slices.Equal(job.IDs, []int{1}) || !slices.Equal(job.Taken, []string{"5"}) {
-		t.Errorf("%+v, %v", job, ok)
-	}
-	if _, ok := free.fits(Resources{CPUs: 2}); ok {
-		t.Error("2 CPUs where 1 is left")
-	}
-	if job, ok := free.fits(Resources{}); !ok || len(job.IDs) != 0 {
-		t.Errorf("a job that asks for nothing: %+v, %v", job, ok)
-	}
+}
 
-	// Where more CPUs are configured than there are, no job gets some of its own.
-	if err := describe(dir, Resources{CPUs: 64, IDs: []int{0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if free, err = left(dir, ""); err != nil || free.IDs != nil || free.CPUs != 61 {
-		t.Errorf("%+v, %v", free, err)
+// Where more CPUs are configured than there are, no job gets some of its own; what is configured may be less than jobs have.
+func TestConfiguredMachine(t *testing.T) {
+	for _, tt := range []struct {
+		cpus, gpus int
+		first      []int // of a job of two CPUs and a GPU
+		device     string
+	}{
+		{cpus: 4, gpus: 1, first: []int{0, 1}, device: "7"}, {cpus: 64, gpus: 5, device: "0"}, {first: []int{0, 4}, device: "7"},
+	} {
+		m := two()
+		m.CPUs, m.GPUs = tt.cpus, tt.gpus
+		m.size()
+		if tt.cpus > 0 && (len(m.Places) != tt.cpus || len(m.Devices) != tt.gpus) || tt.cpus == 0 && (m.CPUs != 8 || m.GPUs != 3) {
+			t.Errorf("%d CPUs and %d GPUs are configured: %+v", tt.cpus, tt.gpus, m)
+		}
+		dir := t.TempDir()
+		must(t, os.Mkdir(filepath.Join(dir, slotsDir), 0o700))
+		must(t, describe(dir, m))
+		free, err := leftOf(dir, "")
+		must(t, err)
+		got, ok := free.fits(Resources{CPUs: 2, GPUs: 1})
+		if !ok || !slices.Equal(got.IDs, tt.first) || got.Taken[0] != tt.device {
+			t.Errorf("%d CPUs are configured: %+v, %v", tt.cpus, got, ok)
+		}
+		takeAt(t, dir, "0", Resources{CPUs: m.CPUs + 3, Memory: 9 << 30, GPUs: 1, Taken: []string{"gone"}})
+		free, err = leftOf(dir, "")
+		must(t, err)
+		if got, ok := free.fits(Resources{CPUs: 1}); ok {
+			t.Errorf("nothing is left: %+v", got)
+		}
+		if _, ok := free.fits(Resources{}); !ok {
+			t.Error("a job that asks for nothing waits")
+		}
 	}
 }
 
 // An attempt after one that had too little memory counts with what it gets.
 func TestTheNextAttemptGetsMore(t *testing.T) {
 	needs := runner.Needs{Request: task.Request{Find: "cpu(cores=2, mem=1G)"}, Changed: []string{"time=1:00", "mem=3G"}}
-	r, err := takes(needs, Resources{CPUs: 2, Memory: 4 << 30})
+	r, err := takes(needs, Machine{CPUs: 2, Memory: 4 << 30})
 	if err != nil || r.CPUs != 2 || r.Memory != 3<<30 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if r, err := takes(needs, Resources{CPUs: 2, Memory: 2 << 30}); err == nil {
+	if r, err := takes(needs, Machine{CPUs: 2, Memory: 2 << 30}); err == nil {
 		t.Errorf("more than this machine has: %+v", r)
 	}
 }

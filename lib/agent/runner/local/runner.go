@@ -32,7 +32,7 @@ type Runner struct {
 	// Worker is the command line that calls Work with Dir and MaxJobs.
 	Worker []string
 	// Has is what the machine has for jobs.
-	Has Resources
+	Has Machine
 	Now func() time.Time
 }
 

@@ -152,7 +152,7 @@ func choose(dir string, slot *lock.Lock) (taken string, takes Resources, full bo
 				takes = job.Takes
 			}
 		}
-		free, err := left(dir, slot.File().Name())
+		free, err := leftOf(dir, slot.File().Name())
 		if err != nil {
 			return "", takes, false, err
 		}
@@ -217,7 +217,7 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 	defer output.Close()
 	own := []string{"PONOS_JOB=" + t.Job}
 	if takes.GPUs > 0 {
-		own = append(own, "CUDA_VISIBLE_DEVICES="+strings.Join(takes.Taken, ","))
+		own = append(own, takes.Variable+"="+strings.Join(takes.Taken, ","))
 	}
 	bash, err := command.Path("bash")
 	if err != nil {
@@ -277,7 +277,7 @@ func environ(env []string) []string {
 	for _, v := range env {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {
-		case "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "CUDA_VISIBLE_DEVICES":
+		case "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES":
 			kept = append(kept, v)
 		}
 	}

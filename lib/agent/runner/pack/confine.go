@@ -17,7 +17,7 @@ func (w *worker) devices() (gpus []pool.GPU, variable string, err error) {
 	if w.GPUs == 0 {
 		return nil, "", nil
 	}
-	gpus, variable = machine.GPUs(os.DirFS("/"), os.Getenv)
+	gpus, variable = machine.GPUs(os.DirFS("/"), os.LookupEnv)
 	if len(gpus) != w.GPUs {
 		return nil, "", fmt.Errorf("the job has requested %d GPUs, and its environment names %d", w.GPUs, len(gpus))
 	}
