@@ -136,7 +136,7 @@ type poller struct {
 	// An action is passed on again after this time, if no process works on it yet.
 	repeat time.Duration
 	passed map[task.ID]passed
-	starts bool // the last turn has passed on a start
+	starts bool       // the last turn has passed on a start
 	broken bool       // the reader of the actions has gone
 	onEnd  chan error // how the commands of groups have ended
 	ending bool       // they run
