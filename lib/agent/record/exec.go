@@ -52,8 +52,8 @@ type execution struct {
 	heard   outside.Heard   // guarded by it
 	command int             // its process, while a request to end may have come before it; guarded by it
 	ask     context.Context // ends when the job is asked to end
-	reaped  chan struct{}   // has something when a child has ended
-	journal *os.File        // leads to it wherever the directory is by the end of the command
+	signals *outside.Listener
+	journal *os.File // leads to it wherever the directory is by the end of the command
 	argv    []string
 	env     []string
 	output  *output
@@ -68,7 +68,7 @@ type execution struct {
 //
 // A request that has come before is the cause of the end of ctx.
 func Exec(ctx context.Context, t Task, log io.Writer) (code int, err error) {
-	x := &execution{Task: t, log: log, reaped: make(chan struct{}, 1), start: Start{Job: t.Job, Restart: t.Restart, Tried: t.Tried}}
+	x := &execution{Task: t, log: log, start: Start{Job: t.Job, Restart: t.Restart, Tried: t.Tried}}
 	if x.start.Host, err = os.Hostname(); err != nil {
 		return 1, err
 	}
@@ -121,31 +121,17 @@ func (x *execution) listen(ctx context.Context) (stop func()) {
 	}
 	before()
 	context.AfterFunc(ctx, before)
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGCONT, syscall.SIGCHLD)
-	for _, s := range []syscall.Signal{
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGCONT}
+	for _, s := range []os.Signal{
 		syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
 	} {
 		if !signal.Ignored(s) { // which it is to stay for the command
-			signal.Notify(signals, s)
+			signals = append(signals, s)
 		}
 	}
-	go func() {
-		for s := range signals {
-			switch s {
-			case syscall.SIGTERM, syscall.SIGCONT:
-				hear(s)
-			case syscall.SIGCHLD:
-				select {
-				case x.reaped <- struct{}{}:
-				default:
-				}
-			}
-		}
-	}()
+	x.signals = outside.Listen(hear, signals...)
 	return func() {
-		signal.Stop(signals)
-		close(signals)
+		x.signals.Close()
 		end()
 	}
 }
@@ -428,10 +414,6 @@ const hearsLate = time.Second
 // fork starts the command. It is killed with this process, as its end would not be recorded. A request to end that
 // came before it was there has reached this process alone, which passes it on.
 func (x *execution) fork(path string, argv []string) (pid int, err error) {
-	select {
-	case <-x.reaped: // of another child
-	default:
-	}
 	if x.output, err = newOutput(x.MaxLog, x.Job, x.log); err != nil {
 		return 0, err
 	}
@@ -476,11 +458,7 @@ func (x *execution) wait(pid int) int {
 	}
 	x.output.ended()
 	x.used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	// A request to end that came before the end of the command is handled before the signal of that.
-	select {
-	case <-x.reaped:
-	case <-time.After(10 * hearsLate): // it comes in any case, late where the machine is busy
-	}
+	x.signals.Settle(10 * hearsLate)
 	switch {
 	case err != nil: // an end that nobody knows is no success
 		return 128 + int(syscall.SIGKILL)

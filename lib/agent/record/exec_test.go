@@ -272,7 +272,7 @@ func TestExecIsAskedBefore(t *testing.T) {
 // After a warning, a success may prove to be an end by a signal, too: it is sealed when no request has followed.
 func TestExecIsWarned(t *testing.T) {
 	t.Parallel()
-	x := &execution{reaped: make(chan struct{}, 1)}
+	x := &execution{}
 	defer x.listen(context.Background())()
 	if err := syscall.Kill(os.Getpid(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
