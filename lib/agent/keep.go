@@ -33,6 +33,9 @@ func (a *Agent) keepFiles(d Dir, record *Record, process string, r *task.Report)
 	if n := len(plan.Files); n > 0 {
 		a.tellOnce(d, "INFO", fmt.Sprintf("kept, %s in all: %s", unit.ShortSize(plan.Size), task.SomeOf(plan.Files)))
 	}
+	if len(plan.Odd) > 0 {
+		a.tellOnce(d, "WARNING", "not kept, as these are pipes, sockets or devices: "+task.SomeOf(plan.Odd))
+	}
 	to := a.Transfers.Kept(process, d.id)
 	if err := plan.Move(to); err != nil {
 		return a.keptNot(d, r, err)

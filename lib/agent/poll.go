@@ -64,6 +64,10 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	// After a failed listing, a task that the queue does not have proves nothing.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
+	// What has waited for an end that this turn has reported starts in this turn.
+	if q, ok := a.Queue.(interface{ Fresh() bool }); ok && queueErr == nil && q.Fresh() {
+		actions, queueErr = a.Queue.Actions(ctx, m.has)
+	}
 	if recoverErr != nil {
 		failures = append(failures, recoverErr)
 	} else if !after.missed {

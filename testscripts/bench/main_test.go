@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 		play()
 		return
 	}
-	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-start", "ponos-submit", "ponos-list", "ponos-worker")
+	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-stop", "ponos-start", "ponos-run", "ponos-submit", "ponos-list", "ponos-worker")
 }
 
 func median[T int64 | float64 | time.Duration](values []T) T {

@@ -25,3 +25,31 @@ func TestPace(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlyTurns holds how soon news may bring the next turn.
+func TestEarlyTurns(t *testing.T) {
+	const every = 10 * time.Second
+	p := pauses{every: every, soon: time.Second, next: every, why: due}
+	for i, step := range []struct {
+		why    waking
+		took   time.Duration
+		starts bool
+		want   time.Duration
+	}{
+		{due, 0, false, time.Second},
+		{news, 0, false, 1250 * time.Millisecond},      // in a row: ever later
+		{news, 0, false, 1562500 * time.Microsecond},   //
+		{news, 0, true, time.Second},                   // tasks have waited for what was seen
+		{news, 0, true, time.Second},                   // such as each end of a group with a limit
+		{news, 2 * time.Second, true, 2 * time.Second}, // a slow host or controller: no more than half of the time
+		{news, time.Minute, false, every},              //
+		{news, 0, false, 1562500 * time.Microsecond},   // one slow turn does not slow down the next ones
+		{due, 0, false, time.Second},
+	} {
+		p.ended(step.why)
+		p.turned(step.took, agent.Unlimited, step.starts)
+		if p.early != step.want {
+			t.Errorf("step %d: %v, want %v", i, p.early, step.want)
+		}
+	}
+}

@@ -136,6 +136,7 @@ type poller struct {
 	// An action is passed on again after this time, if no process works on it yet.
 	repeat time.Duration
 	passed map[task.ID]passed
+	starts bool       // the last turn has passed on a start
 	broken bool       // the reader of the actions has gone
 	onEnd  chan error // how the commands of groups have ended
 	ending bool       // they run
@@ -220,6 +221,7 @@ func (p *poller) turn(ctx context.Context) error {
 	}
 	now := clock.Now()
 	current := make(map[task.ID]passed, len(actions))
+	p.starts = false
 	for _, a := range actions {
 		before, ok := p.passed[a.ID]
 		ok = ok && (a.Kind != task.Start || p.system.Agent.Room() == agent.Unlimited) // what there was no room for has come back
@@ -228,6 +230,7 @@ func (p *poller) turn(ctx context.Context) error {
 			continue
 		}
 		current[a.ID] = passed{a.Kind, now}
+		p.starts = p.starts || a.Kind == task.Start
 		if writeErr := app.PrintJSONLine(p.out, a); writeErr != nil {
 			p.broken = true
 			return fmt.Errorf("standard output: %w", writeErr)
@@ -244,7 +247,7 @@ func (p *poller) turn(ctx context.Context) error {
 // loop takes turns until a signal comes or they are over. Errors are reported and retried;
 // only what will not go away by itself ends the loop.
 func (p *poller) loop(signal, turns context.Context) (over bool, err error) {
-	pause := pauses{every: p.Every, soon: p.soon, next: p.Every, early: p.soon}
+	pause := pauses{every: p.Every, soon: p.soon, next: p.Every, why: due}
 	for {
 		began := clock.Now()
 		err := errors.Join(p.guard.Alive(p.Every), p.turn(turns))
@@ -266,7 +269,7 @@ func (p *poller) loop(signal, turns context.Context) (over bool, err error) {
 		if p.Over != nil && p.Over(p.system) {
 			return true, nil
 		}
-		pause.turned(took, p.system.Agent.Room())
+		pause.turned(took, p.system.Agent.Room(), p.starts)
 		switch why := p.sleep(signal, &pause, clock.Now()); why {
 		case signalled:
 			return false, nil
@@ -331,23 +334,29 @@ func (p *poller) news() bool {
 type pauses struct {
 	every, soon time.Duration // as configured, and the shortest before an early turn
 	next, early time.Duration // until the next turn, and until an early one
+	row         time.Duration // what a row of early turns has made of soon
+	why         waking        // the last one has ended
 }
 
-// turned sets the pauses after a turn.
-func (p *pauses) turned(took time.Duration, room agent.Room) {
+// turned sets the pauses after a turn. Early turns in a row come ever later, from 1 s to 10 s, a dozen within 40 s, but for those
+// that start tasks, which have waited for nothing else. In any case the pause is as long as the turn, whose length is also that of a
+// slow host: the controller has half of the time for others.
+func (p *pauses) turned(took time.Duration, room agent.Room, starts bool) {
 	p.next = pace(p.next, p.every, took, room)
-	p.early = min(max(p.early, 4*took), p.every)
+	switch {
+	case p.why != news || starts:
+		p.row = p.soon
+	default:
+		p.row = min(p.row+p.row/4, p.every)
+	}
+	p.early = min(max(p.row, took), p.every)
 }
 
-// ended sets the pauses after one has ended. Early turns in a row come ever later: from 1 s to 10 s, a dozen within 40 s.
+// ended sets the pauses after one has ended.
 func (p *pauses) ended(why waking) {
-	switch why {
-	case news:
-		p.early = min(p.early+p.early/4, p.every)
-	case limited:
+	p.why = why
+	if why == limited {
 		p.next = min(time.Second, p.every)
-	default:
-		p.early = p.soon
 	}
 }
 

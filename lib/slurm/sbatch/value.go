@@ -64,6 +64,19 @@ func Nearest(name string, use Use) string {
 	return spelling.Nearest(name, names)
 }
 
+// Typed returns the option that somebody has typed, by its long or short name with dashes, and perhaps a number behind the short one
+// (-N2); or nil, and what is meant by its name, if anything.
+func Typed(option string) (o *Definition, meant string) {
+	name := strings.TrimLeft(option, "-")
+	if len(strings.TrimRight(name, "0123456789")) == 1 {
+		name = Short(name[0])
+	}
+	if o = Lookup(name); o != nil {
+		return o, ""
+	}
+	return nil, Meant(name)
+}
+
 // Meant returns the name of the option for what people call a resource, such as memory, or "".
 func Meant(word string) string { return words[strings.ToLower(word)] }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -48,11 +47,7 @@ var ofTask = map[string]string{
 
 // instead is a hint to an option of sbatch: what to give here. "" if there is nothing.
 func instead(option string) string {
-	name := strings.TrimLeft(option, "-")
-	if len(name) == 1 {
-		name = sbatch.Short(name[0])
-	}
-	o := sbatch.Lookup(name)
+	o, _ := sbatch.Typed(option)
 	switch {
 	case o == nil:
 		return ""

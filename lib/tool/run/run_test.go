@@ -35,8 +35,8 @@ func TestView(t *testing.T) {
 		metrics: func(t queue.Summary) string { return map[string]string{"lr-1": "acc NaN  loss 0.25"}[t.Slug] },
 	}
 	v.tasks = append(append(made(10, task.Completed, ""), made(2, task.Failed, "exit code 3")...), append(made(3, task.Running, ""), made(5, task.Pending, "Priority")...)...)
-	const want = `lr: 20 tasks: 5 pending, 3 running, 10 completed, 2 failed, 6.0 tasks/min, about 1m20s left, on Slurm
-[######################################xxxxxxx>>>>>>>>>>>>...................]
+	const want = `lr: 20 tasks: 5 pending, 3 running, 10 completed, 2 failed, on Slurm
+[#####################xxxx>>>>>>>...........]  6.0 tasks/min, about 1m20s left
   failed    lr-1  exit code 3: nan
   failed    lr-0  exit code 3: nan
   running   lr-0  1m0s
@@ -50,6 +50,9 @@ func TestView(t *testing.T) {
 q leaves the run, which goes on; ^C ^C cancels it`
 	if got := strings.Join(v.lines(noon, 120, 24), "\n"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if line := v.lines(noon, 80, 24)[1]; !strings.HasSuffix(line, "about 1m20s left") {
+		t.Errorf("%q: 80 columns have no room for the end", line)
 	}
 	v.note = "Slurm does not answer"
 	for _, height := range []int{1, 2, 3, 5, 8, 12, 24, 100} {

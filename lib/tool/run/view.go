@@ -190,11 +190,7 @@ const longName = 24
 func (v view) lines(now time.Time, width, height int) []string {
 	width, height = cmp.Or(width, 80), cmp.Or(height, 24)
 	count := tasklist.CountOf(v.tasks)
-	head := fmt.Sprintf("%s: %s", v.name, count)
-	if left := v.left(now); left != "" {
-		head += ", " + left
-	}
-	lines := []string{head + ", " + v.where, v.bar(width - 1)}
+	lines := []string{fmt.Sprintf("%s: %s, %s", v.name, count, v.where), v.bar(width-1, v.left(now))}
 	room := height - len(lines) - 2 // below are the keys, and the line of the cursor
 	if v.note != "" {
 		room--
@@ -249,12 +245,15 @@ func (v view) widest() (width int) {
 	return width
 }
 
-// bar draws the states of the tasks.
-func (v view) bar(width int) string {
+// bar draws the states of the tasks, in front of what is known of the end, for which there is room in any case.
+func (v view) bar(width int, left string) string {
 	count := tasklist.CountOf(v.tasks)
-	width = min(width, 78) - 2
+	if width = min(width, 78) - 2; left != "" {
+		left = "  " + left
+		width -= len(left)
+	}
 	if count.Total == 0 || width < 1 {
-		return ""
+		return strings.TrimSpace(left)
 	}
 	var b strings.Builder
 	done, drawn := 0, 0
@@ -264,7 +263,7 @@ func (v view) bar(width int) string {
 		b.WriteString(strings.Repeat(s.char, to-drawn))
 		drawn = to
 	}
-	return "[" + b.String() + "]"
+	return "[" + b.String() + "]" + left
 }
 
 // left is the rate at which tasks have ended, and how long those take that have not, at that rate; "": that is not known.

@@ -355,6 +355,9 @@ func entry(c *cli.Context, s queue.Client, words []string, sweep bool) (queue.En
 		}
 		e.Keep = append(e.Keep, pattern)
 	}
+	if len(e.Keep) > 1 && slices.Contains(e.Keep, kept.None) {
+		return e, fault.Errorf(fault.Usage, "--keep: %s and a pattern cannot be combined", kept.None)
+	}
 	return e, requested(c, &e, sweep)
 }
 

@@ -85,13 +85,9 @@ var here = map[string]string{
 
 // Instead is a hint to an option of sbatch, by its long or short name with dashes: what to give here. "" if there is nothing.
 func Instead(option string) string {
-	name := strings.TrimLeft(option, "-")
-	if len(strings.TrimRight(name, "0123456789")) == 1 { // -N and -N2
-		name = sbatch.Short(name[0])
-	}
-	o, meant := sbatch.Lookup(name), sbatch.Meant(name)
+	o, meant := sbatch.Typed(option)
 	switch {
-	case name == "env":
+	case option == "--env":
 		return "give --env-file FILE, with lines NAME=VALUE, or run env NAME=VALUE COMMAND"
 	case o == nil && meant != "":
 		return fmt.Sprintf("did you mean --%s?", meant)

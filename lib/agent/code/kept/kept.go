@@ -43,6 +43,7 @@ type Plan struct {
 	Files []string // sorted
 	Size  int64    // bytes
 	Left  []string // for which there is no room; sorted
+	Odd   []string // pipes, sockets and devices, which cannot be kept; sorted
 
 	work string
 	keep map[string]bool // Files, and the directories that lead to them
@@ -53,6 +54,7 @@ type walk struct {
 	code     string
 	patterns []string
 	sizes    map[string]int64
+	odd      []string
 }
 
 // New looks at what a task has written to work: files and links that code, of which work is a copy, does not have, or has with
@@ -90,6 +92,7 @@ func New(work, code string, patterns []string, limit int64) (Plan, error) {
 	}
 	slices.Sort(p.Files)
 	slices.Sort(p.Left)
+	p.Odd = slices.Sorted(slices.Values(w.odd))
 	return p, nil
 }
 
@@ -116,7 +119,9 @@ func (w *walk) directory(work, name string) error {
 			if err := w.directory(work, inner); err != nil {
 				return err
 			}
-		case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink, len(w.patterns) > 0 && !Matches(w.patterns, inner):
+		case len(w.patterns) > 0 && !Matches(w.patterns, inner):
+		case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
+			w.odd = append(w.odd, inner)
 		default:
 			same, err := w.same(filepath.Join(work, inner), inner, info)
 			if err != nil {

@@ -2,10 +2,13 @@ package kept
 
 import (
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -140,5 +143,28 @@ func TestCopy(t *testing.T) {
 	}
 	if _, err := os.Lstat(work); err == nil {
 		t.Error("the original is there")
+	}
+}
+
+func TestOddFilesAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "work"), map[string]string{"a.pt": "1", "run/log": "2"})
+	for _, name := range []string{"queue", "run/other.pt"} {
+		if err := syscall.Mkfifo(filepath.Join(dir, "work", name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "work", "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, c := range []struct{ patterns, odd []string }{
+		{nil, []string{"queue", "run/other.pt", "socket"}}, {[]string{"*.pt"}, []string{"run/other.pt"}}, {[]string{None}, nil},
+	} {
+		p, err := New(filepath.Join(dir, "work"), "", c.patterns, 1<<20)
+		if err != nil || !slices.Equal(p.Odd, c.odd) {
+			t.Errorf("%q: %q, %v; want %q", c.patterns, p.Odd, err, c.odd)
+		}
 	}
 }
