@@ -377,7 +377,8 @@ func (v *usedView) json(w io.Writer) error {
 			Name: last.Name, Job: last.Label, User: last.User, Account: last.Account, Partition: last.Partition,
 			Runs: s.Runs, Running: s.Running,
 			Median: int64(s.Median / time.Second), Longest: int64(s.Longest / time.Second), Limit: seconds(s.Largest),
-			CPU: ratio(s.CPUUsed, s.CPUSeconds), Doubtful: doubtful(s.CPUUsed, s.CPUSeconds), GPU: ratio(s.GPUUsed, s.GPUSeconds), Memory: bytesOf(s.PeakMB), MemoryOf: bytesOf(s.MemMB),
+			CPU: ratio(s.CPUUsed, s.CPUSeconds), Doubtful: doubtful(s.CPUUsed, s.CPUSeconds),
+			GPU: ratio(s.GPUUsed, s.GPUSeconds), Memory: bytesOf(s.PeakMB), MemoryOf: bytesOf(s.MemMB),
 			CPULost: known(s.WastedCPU), GPULost: known(s.WastedGPU), TimedOut: g.learned.Cut, Killed: g.learned.Killed,
 			Advice: adviceJSON{filled(g.Options.Args()), rfc3339(g.Before), rfc3339(g.After), g.learned.Few}, States: map[string]int{},
 		}
