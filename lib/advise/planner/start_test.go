@@ -48,6 +48,10 @@ func TestStartOf(t *testing.T) {
 			t.Errorf("%s: %+v, %v: in %v h, want %v by %s", c.name, s, err, hours, c.hours, c.basis)
 		}
 	}
+	n.Records.Over = func() bool { return true }
+	if w := forecast.NewWorld(n.Records); len(w.Jobs) != 0 {
+		t.Errorf("the world has %d jobs for which nobody waits", len(w.Jobs))
+	}
 	if _, err := n.StartOf(over, time.Hour, n.Plan, []int{3}, forecast.NewHistory(nil), nil); err == nil {
 		t.Error("it goes on when the command has ended")
 	}
