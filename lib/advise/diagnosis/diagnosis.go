@@ -108,7 +108,7 @@ func (f *Facts) Of(rows ...*slurm.Job) Diagnosis {
 		d.Kind = Unknown
 		d.later(rows)
 	}
-	if first.HetID != 0 && d.Cause != Free && d.Cause != Held {
+	if first.HetID != 0 && d.row >= 0 && d.Cause != Free && d.Cause != Held {
 		d.Text = "its component " + first.Label + " keeps it: " + d.Text
 	}
 	return d.Diagnosis

@@ -60,10 +60,10 @@ func BenchmarkTrace(b *testing.B) {
 	var large, small time.Duration
 	for b.Loop() {
 		at := time.Now()
-		ScoreTrace(never, all, 300)
+		ScoreTrace(never, all, 300, func([]Scored) {})
 		large += time.Since(at)
 		at = time.Now()
-		ScoreTrace(never, part, 300)
+		ScoreTrace(never, part, 300, func([]Scored) {})
 		small += time.Since(at)
 	}
 	b.ReportMetric(large.Seconds()/float64(b.N), "s-100000")

@@ -229,8 +229,16 @@ func TestScoreTrace(t *testing.T) {
 		free[at] = start + seconds
 		runs = append(runs, Past{User: "alice", Account: "lab", Name: "job", Partition: "cpu", Submit: submit, Start: start, End: start + seconds, Limit: 3000, Nodes: 1, Need: Resources{CPUs: 1}})
 	}
-	scored := ScoreTrace(never, runs, 60)
-	if early := ScoreTrace(func() bool { return true }, runs, 60); len(early) != 0 {
+	partial := 0
+	scored := ScoreTrace(never, runs, 60, func(s []Scored) {
+		if partial++; partial != len(s) {
+			t.Errorf("%d scores at the call %d", len(s), partial)
+		}
+	})
+	if partial != len(scored) {
+		t.Errorf("%d of %d scores were told", partial, len(scored))
+	}
+	if early := ScoreTrace(func() bool { return true }, runs, 60, func([]Scored) {}); len(early) != 0 {
 		t.Errorf("%d scored though it was to stop", len(early))
 	}
 	learned, limits := Score(scored, func(s Scored) float64 { return s.Median }), Score(scored, func(s Scored) float64 { return s.Limits })

@@ -29,6 +29,8 @@ type Records struct {
 	// PriorityOf is that of a row in its partition, and what age adds to it; nil: as squeue
 	// has it.
 	PriorityOf func(*slurm.Job) (priority, age float64)
+	// Over says that nobody waits for the world any more: it has not all jobs then; nil: that does not happen.
+	Over func() bool
 	// UserID is the number of a user whose jobs are not among the details.
 	UserID func(name string) (uint32, bool)
 }
@@ -82,6 +84,9 @@ func NewWorld(r Records) *World {
 	b.w.asks, b.w.origin = b.asks, b.w
 	b.w.Jobs = make([]Job, 0, len(r.Jobs))
 	for i := range r.Jobs {
+		if r.Over != nil && r.Over() {
+			return b.w
+		}
 		b.w.Jobs = append(b.w.Jobs, b.job(&r.Jobs[i]))
 	}
 	b.unseen()

@@ -11,8 +11,8 @@ import (
 // evenly spread behind the first fifth of the trace, which is only learned from. The nodes
 // that the cluster had are not known: each partition is taken for one pool that is as large
 // as the most that was in use at a time, and jobs for starting in the order of their
-// submission, with backfill. It ends early where over says so.
-func ScoreTrace(over func() bool, runs []Past, probes int) []Scored {
+// submission, with backfill. It ends early where over says so; each is called with the scores until then.
+func ScoreTrace(over func() bool, runs []Past, probes int, each func([]Scored)) []Scored {
 	runs = slices.Clone(runs)
 	slices.SortStableFunc(runs, func(a, b Past) int { return int(max(-1, min(1, a.Submit-b.Submit))) })
 	if len(runs) == 0 || probes <= 0 {
@@ -46,6 +46,7 @@ func ScoreTrace(over func() bool, runs []Past, probes int) []Scored {
 		}
 		s.Median, s.Low, s.High = Calibrate(known, s.RawMedian, s.RawLow, s.RawHigh)
 		scored = append(scored, s)
+		each(scored)
 		starts, made = append(starts, runs[i].Start), append(made, now)
 	}
 	return scored

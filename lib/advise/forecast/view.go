@@ -381,6 +381,10 @@ func (p *Plan) Explain(row int) string {
 
 // amount writes an amount of what is limited; times as people write them.
 func (l *Limit) amount(n float64, named bool) string {
+	if strings.Contains(l.What, " minutes") && l.Max >= 60 {
+		hours := Limit{What: strings.Replace(l.What, " minutes", " hours", 1)}
+		return hours.amount(n/60, named)
+	}
 	switch {
 	case strings.HasSuffix(l.Resource, "wall"):
 		return slurm.FormatDuration(time.Duration(n * float64(time.Minute)))

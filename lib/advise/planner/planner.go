@@ -117,7 +117,11 @@ func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
 		}
 		return float64(j.Priority), 0
 	}
+	n.Records.Over = over(ctx)
 	n.World = forecast.NewWorld(n.Records)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if n.Details = nil; replay { // a hundred thousand jobs are many
 		n.Factors = FactorRows{}
 	}

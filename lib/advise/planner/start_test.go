@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,7 +48,34 @@ func TestStartOf(t *testing.T) {
 			t.Errorf("%s: %+v, %v: in %v h, want %v by %s", c.name, s, err, hours, c.hours, c.basis)
 		}
 	}
+	n.Records.Over = func() bool { return true }
+	if w := forecast.NewWorld(n.Records); len(w.Jobs) != 0 {
+		t.Errorf("the world has %d jobs for which nobody waits", len(w.Jobs))
+	}
 	if _, err := n.StartOf(over, time.Hour, n.Plan, []int{3}, forecast.NewHistory(nil), nil); err == nil {
 		t.Error("it goes on when the command has ended")
+	}
+}
+
+// Queues of a trace are in its field 15, partitions in field 16, and either may be absent; a trace in which no wait is known says so.
+func TestTrace(t *testing.T) {
+	row := func(wait, queue, partition string) string {
+		return "1 49 " + wait + " 52 4 -1 -1 4 600 -1 1 1 1 1 " + queue + " " + partition + " -1 -1\n"
+	}
+	for _, c := range []struct{ text, partitions, err string }{
+		{row("0", "3", "-1") + row("5", "4", "-1") + row("-1", "4", "-1"), "3 4", ""},
+		{row("0", "-1", "2"), "2", ""},
+		{row("0", "3", "2"), "3.2", ""},
+		{row("-1", "3", "1") + row("-1", "3", "1"), "", "no job of the trace has a known wait and run time, so that there is nothing to compare a forecast with"},
+		{"; a header\n", "", "it is neither a listing of sacct nor a trace in the Standard Workload Format"},
+	} {
+		runs, err := ReadTrace(strings.NewReader(c.text))
+		var partitions []string
+		for _, r := range runs {
+			partitions = append(partitions, r.Partition)
+		}
+		if got := strings.Join(partitions, " "); got != c.partitions || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+			t.Errorf("%q: %q, %v", c.text, got, err)
+		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
+var errNoWaits = errors.New("no job of the trace has a known wait and run time, so that there is nothing to compare a forecast with")
+
 var errNoTrace = errors.New("it is neither a listing of sacct nor a trace in the Standard Workload Format")
 
 // ReadTrace reads jobs that have ended, as sacct prints them, or of a trace in the Standard
@@ -56,6 +58,7 @@ const swfFields = 18
 
 func readSWF(r io.Reader) ([]forecast.Past, error) {
 	var runs []forecast.Past
+	unknown := 0
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
 		words := strings.Fields(lines.Text())
@@ -75,12 +78,13 @@ func readSWF(r io.Reader) ([]forecast.Past, error) {
 		}
 		processors := max(f[4], f[7])
 		if f[1] < 0 || f[2] < 0 || f[3] < 0 || processors <= 0 {
+			unknown++
 			continue // it was cancelled, or something is not known
 		}
 		const epoch = 1_000_000_000 // a trace counts from its begin
 		p := forecast.Past{
 			Name: letters(f[13]), User: strconv.FormatInt(f[11], 10), Account: strconv.FormatInt(f[12], 10),
-			Partition: strconv.FormatInt(f[15], 10),
+			Partition: swfPartition(f[14], f[15]),
 			Submit:    epoch + f[1], Start: epoch + f[1] + f[2], End: epoch + f[1] + f[2] + f[3], Limit: f[8],
 			Nodes: 1, Need: forecast.Resources{CPUs: float64(processors)},
 		}
@@ -92,8 +96,23 @@ func readSWF(r io.Reader) ([]forecast.Past, error) {
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
-	if len(runs) == 0 {
+	switch {
+	case len(runs) > 0:
+		return runs, nil
+	case unknown > 0:
+		return nil, errNoWaits
+	default:
 		return nil, errNoTrace
 	}
-	return runs, nil
+}
+
+// swfPartition names what a job waits for: many traces have queues, and one partition or none.
+func swfPartition(queue, partition int64) string {
+	switch {
+	case queue <= 0:
+		return strconv.FormatInt(partition, 10)
+	case partition <= 0:
+		return strconv.FormatInt(queue, 10)
+	}
+	return strconv.FormatInt(queue, 10) + "." + strconv.FormatInt(partition, 10)
 }

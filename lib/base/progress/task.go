@@ -34,6 +34,15 @@ func Start(ctx context.Context, format string, args ...any) (context.Context, fu
 	return start(ctx, delay, fmt.Sprintf(format, args...))
 }
 
+// Say changes what is shown of the work of the context.
+func Say(ctx context.Context, format string, args ...any) {
+	if t, ok := ctx.Value(taskKey{}).(*Task); ok {
+		t.line.mu.Lock()
+		defer t.line.mu.Unlock()
+		t.what = fmt.Sprintf(format, args...)
+	}
+}
+
 // Wait is Start for an answer that usually comes at once: only a long wait is shown. The returned
 // function ends it.
 func Wait(ctx context.Context, what string) func() {

@@ -60,7 +60,7 @@ func limitName(r *planner.Bound) string {
 		}
 	}
 	if r.Unit != "" {
-		name = strings.TrimSuffix(strings.Replace(name, "GPUs", "GPU", 1), "s") + " minutes"
+		name = strings.TrimSuffix(strings.Replace(name, "GPUs", "GPU", 1), "s") + " " + unitOf(r)
 	}
 	switch {
 	case r.Unit == "RunMinutes":
@@ -75,6 +75,14 @@ func limitName(r *planner.Bound) string {
 	return name
 }
 
+// unitOf is how people count the time of resources.
+func unitOf(r *planner.Bound) string {
+	if r.Allowed < 60 {
+		return "minutes"
+	}
+	return "hours"
+}
+
 // limitAmount writes a number of what the limit counts.
 func limitAmount(r *planner.Bound, n float64) string {
 	switch {
@@ -82,6 +90,8 @@ func limitAmount(r *planner.Bound, n float64) string {
 		return span(time.Duration(n * float64(time.Minute)))
 	case r.Resource == "mem" && r.Unit == "":
 		return memory(n)
+	case r.Unit != "" && unitOf(r) == "hours":
+		return strings.TrimSuffix(number(n/60, 1), ".0")
 	}
 	return number(n, 0)
 }

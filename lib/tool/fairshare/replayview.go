@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/progress"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -30,7 +31,14 @@ func showReplay(ctx context.Context, file string, asJSON bool, now time.Time, st
 			fault.Errorf(fault.Usage, "%s: %w", file, err),
 			"create it with: sacct -aXD --noheader --parsable --noconvert -S 2026-01-01 -o "+slurm.RunFormat+" >FILE")
 	}
-	past := forecast.ScoreTrace(func() bool { return ctx.Err() != nil }, runs, traceProbes)
+	probes := min(traceProbes, len(runs)-len(runs)/5)
+	shown, done := progress.Start(ctx, "forecasting %d of %s", probes, plural(len(runs), "job", "jobs"))
+	past := forecast.ScoreTrace(func() bool { return ctx.Err() != nil }, runs, traceProbes, func(scored []forecast.Scored) {
+		s := forecast.Score(scored, methods[0].value)
+		progress.Say(shown, "%d of %d jobs forecast: off by %s in the median, %.0f%% within x2",
+			len(scored), probes, exact(s.Median), 100*s.WithinTwo)
+	})
+	done()
 	ended := context.Cause(ctx) // a signal ends it with what is scored until then
 	if asJSON {
 		return errors.Join(ended, app.PrintJSON(stdout, struct {

@@ -324,9 +324,9 @@ func (v *sharesView) json(w io.Writer) error {
 		if r.HasLevelFS && !math.IsInf(r.LevelFS, 0) {
 			s.LevelFS = &r.LevelFS
 		}
-		if r.HasFactor && r.User != "" {
+		if r.HasFactor && (r.User != "" || !v.config.FairTree()) {
 			s.FairShare = &r.FairShare
-			if !v.config.PriorityFlag("DEPTH_OBLIVIOUS") {
+			if r.User != "" && !v.config.PriorityFlag("DEPTH_OBLIVIOUS") {
 				s.Computed = &v.stand.Nodes[i].Factor
 			}
 		}

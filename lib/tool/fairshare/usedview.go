@@ -161,11 +161,17 @@ func (v *usedView) name(g *usedGroup) string {
 }
 
 func part(used, of float64) string {
-	if of <= 0 || used < 0 {
+	switch {
+	case of <= 0 || used < 0:
 		return "-"
+	case doubtful(used, of):
+		return fmt.Sprintf("%.0f%%?", 100*used/of)
 	}
 	return fmt.Sprintf("%.0f%%", 100*used/of)
 }
+
+// doubtful reports whether more was used than there was, beyond what two threads of a core and rounding explain.
+func doubtful(used, of float64) bool { return of > 0 && used > 2.2*of }
 
 func hours(seconds float64) string {
 	if seconds < 0 {
@@ -241,6 +247,10 @@ func (v *usedView) text(p *page) error {
 		p.line("", "no recommendation: the planner cannot check it: %s", v.unchecked)
 	}
 	for i := range v.groups {
+		if s := &v.groups[i].sum; doubtful(s.CPUUsed, s.CPUSeconds) {
+			p.line("", "%s: %s of its CPUs cannot be: accounting has counted wrong, or nothing keeps jobs to their CPUs here",
+				v.name(&v.groups[i]), fmt.Sprintf("%.0f%%", 100*s.CPUUsed/s.CPUSeconds))
+		}
 		v.advice(p, &v.groups[i])
 	}
 	return nil
@@ -306,6 +316,7 @@ type usedRunsJSON struct {
 	Longest   int64          `json:"elapsed_longest_seconds"`
 	Limit     *int64         `json:"time_limit_seconds"` // -1: unlimited
 	CPU       *float64       `json:"cpu_used"`           // parts of what was given
+	Doubtful  bool           `json:"cpu_used_doubtful"`  // more than there was
 	GPU       *float64       `json:"gpu_used"`
 	Memory    *int64         `json:"memory_peak_bytes_per_node"`
 	MemoryOf  *int64         `json:"memory_asked_bytes_per_node"`
@@ -366,7 +377,8 @@ func (v *usedView) json(w io.Writer) error {
 			Name: last.Name, Job: last.Label, User: last.User, Account: last.Account, Partition: last.Partition,
 			Runs: s.Runs, Running: s.Running,
 			Median: int64(s.Median / time.Second), Longest: int64(s.Longest / time.Second), Limit: seconds(s.Largest),
-			CPU: ratio(s.CPUUsed, s.CPUSeconds), GPU: ratio(s.GPUUsed, s.GPUSeconds), Memory: bytesOf(s.PeakMB), MemoryOf: bytesOf(s.MemMB),
+			CPU: ratio(s.CPUUsed, s.CPUSeconds), Doubtful: doubtful(s.CPUUsed, s.CPUSeconds),
+			GPU: ratio(s.GPUUsed, s.GPUSeconds), Memory: bytesOf(s.PeakMB), MemoryOf: bytesOf(s.MemMB),
 			CPULost: known(s.WastedCPU), GPULost: known(s.WastedGPU), TimedOut: g.learned.Cut, Killed: g.learned.Killed,
 			Advice: adviceJSON{filled(g.Options.Args()), rfc3339(g.Before), rfc3339(g.After), g.learned.Few}, States: map[string]int{},
 		}

@@ -36,3 +36,15 @@ func TestHeldBack(t *testing.T) {
 		}
 	}
 }
+
+// More than was given is marked, as far as two threads of a core do not explain it.
+func TestDoubtfulUse(t *testing.T) {
+	for _, c := range []struct {
+		used, of float64
+		want     string
+	}{{50, 100, "50%"}, {200, 100, "200%"}, {4630, 100, "4630%?"}, {-1, 100, "-"}, {5, 0, "-"}} {
+		if got := part(c.used, c.of); got != c.want {
+			t.Errorf("%v of %v: %s, want %s", c.used, c.of, got, c.want)
+		}
+	}
+}
