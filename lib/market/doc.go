@@ -9,6 +9,7 @@
 // # Packages
 //
 //	find                  filters of offers for a resource request
+//	life                  the story of an order, a machine without effects
 //	registry              what a container image runs by itself
 //	rented                a machine for each task: orders, labels, ends, bills
 //	rented/vast-switch    the program that an instance without an HTTP client ends itself with
@@ -22,7 +23,9 @@
 //
 // # Promises, and the tests that hold them
 //
-//	No task is lost and none is rented for twice, whatever is killed
+//	No task is lost and none is rented for twice, whatever is killed, and whatever the market says
+//	    lib/market/life/life_test.go:TestWalks
+//	    lib/market/life/life_test.go:TestAllOrdersOfEvents
 //	    testscripts/vast/killed_test.go:TestKilled
 //	    testscripts/vast/crash_test.go:TestCrash
 //	    testscripts/vast/scenario_test.go:TestStateLost

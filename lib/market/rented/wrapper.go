@@ -3,9 +3,10 @@ package rented
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/market/life"
 )
 
 // Variables that the wrapper reads, and removes from the environment of the task.
@@ -110,32 +111,13 @@ func arguments(command []string) []string {
 	return append([]string{"-c", wrapper, "ponos"}, command...)
 }
 
-// ending is the content of the wrapper's last line.
-type ending struct {
-	code int
-	word string // lost, late, nowhere, unarmed or unloaded, if there is no code
-}
-
-// parseEnding parses an exit code, or one of the words.
-func parseEnding(s string) *ending {
-	switch s {
-	case "lost", "late", "nowhere", "unarmed", "unloaded":
-		return &ending{word: s}
-	}
-	code, err := strconv.Atoi(s)
-	if err != nil || code < 0 || code > 255 || strconv.Itoa(code) != s {
-		return nil
-	}
-	return &ending{code: code}
-}
-
 // split removes the wrapper's lines from a log and returns the content of the last one.
-func split(text []byte, nonce string) (lines [][]byte, end *ending) {
+func split(text []byte, nonce string) (lines [][]byte, end *life.End) {
 	prefix := []byte(marker + " " + nonce + " ")
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, prefix); ok && nonce != "" {
-			if said := parseEnding(strings.TrimSpace(string(rest))); said != nil {
-				end = said
+			if said, known := life.Word(strings.TrimSpace(string(rest))); known {
+				end = &said
 			}
 			// The line break before the marker also belongs to the wrapper.
 			if n := len(lines); n > 0 && string(lines[n-1]) == "\n" {
