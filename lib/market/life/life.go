@@ -34,7 +34,7 @@ type Phase string
 
 // The phases of an order.
 const (
-	Waits   Phase = "waits"   // it has no instance
+	Waits    Phase = "waits"    // it has no instance
 	Asked    Phase = "asked"    // a request for one was sent, and is not answered: there may be one
 	Boots    Phase = "boots"    // it has one, whose container was not seen running
 	Runs     Phase = "runs"     // its container was seen running
