@@ -463,6 +463,8 @@ type market struct {
 	// is when a task has done better on any machine.
 	Quick map[int64]quick `json:"quick,omitempty"`
 	Well  time.Time       `json:"well,omitzero"`
+	// Scarce is why there was no suitable offer lately, by the filters.
+	Scarce map[string]Scarce `json:"scarce,omitempty"`
 }
 
 // Avoided says until when and why a machine is avoided.
@@ -501,7 +503,7 @@ func (m *market) ran(machine int64, id task.ID, failed bool, now time.Time) (bla
 }
 
 func (r *Runner) readMarket() (market, error) {
-	m := market{Avoided: map[int64]Avoided{}, Quick: map[int64]quick{}}
+	m := market{Avoided: map[int64]Avoided{}, Quick: map[int64]quick{}, Scarce: map[string]Scarce{}}
 	b, err := os.ReadFile(filepath.Join(r.Dir, "market.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -521,12 +523,16 @@ func (r *Runner) readMarket() (market, error) {
 	}
 	m.Creates = slices.DeleteFunc(m.Creates, func(t time.Time) bool { return now.Sub(t) > time.Hour })
 	maps.DeleteFunc(m.Avoided, func(_ int64, a Avoided) bool { return now.After(a.Until) })
+	maps.DeleteFunc(m.Scarce, func(_ string, s Scarce) bool { return now.Sub(s.At).Abs() > scarceTime })
 	maps.DeleteFunc(m.Quick, func(_ int64, q quick) bool { return now.Sub(q.Since) > r.Avoid })
 	if m.Avoided == nil {
 		m.Avoided = map[int64]Avoided{}
 	}
 	if m.Quick == nil {
 		m.Quick = map[int64]quick{}
+	}
+	if m.Scarce == nil {
+		m.Scarce = map[string]Scarce{}
 	}
 	return m, nil
 }

@@ -36,7 +36,7 @@ func TestWaitingTasks(t *testing.T) {
 	searches := 0
 	for n := range 60 {
 		c := pass()
-		if c["all"] > 3 {
+		if c["all"] > 3 && n > 0 { // once an hour, one more tells which filter removes most
 			t.Errorf("pass %d: %v", n, c)
 		}
 		searches += c["search"]

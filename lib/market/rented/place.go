@@ -69,6 +69,9 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	}
 	offers, err := r.offers(ctx, o.wish(), m)
 	if err != nil {
+		if err := r.writeMarket(m); err != nil { // why there is none
+			return err
+		}
 		return r.ordering(ctx, err)
 	}
 	r.arm(env, o)
@@ -265,6 +268,10 @@ func (r *Runner) Searches(w Wish) []vastai.Search {
 	if slices.ContainsFunc(s.Filters, func(c vastai.Condition) bool { return c.Test != nil }) {
 		s.Limit = searchRows // the market cannot check all conditions
 	}
+	return r.searches(s)
+}
+
+func (r *Runner) searches(s vastai.Search) []vastai.Search {
 	out := []vastai.Search{s}
 	if r.Bid > 0 || r.Spot {
 		s.Bid = true
@@ -277,29 +284,32 @@ func (r *Runner) Searches(w Wish) []vastai.Search {
 // default is 64. Its quota counts rows.
 const searchRows = 200
 
-// Find searches the market for offers that may be taken, the best first. Why says why the others are
-// not suitable. Odd is how many rows could not be read. A patient search accepts recent results.
-func (r *Runner) Find(
-	ctx context.Context, w Wish, avoided map[int64]Avoided, patient bool,
-) (good []Candidate, why string, odd int, err error) {
+// search searches once.
+func (r *Runner) search(ctx context.Context, s vastai.Search, patient bool) (vastai.Found, error) {
+	f, err := r.API.Search(ctx, s, patient)
+	for k := range f.Offers {
+		f.Offers[k].Bid = s.Bid
+	}
+	return f, err
+}
+
+// Find searches the market for offers that may be taken, the best first. Odd is how many rows could not be read. A
+// patient search accepts recent results.
+func (r *Runner) Find(ctx context.Context, w Wish, avoided map[int64]Avoided, patient bool) (good []Candidate, odd int, err error) {
 	var found []vastai.Offer
 	for _, s := range r.Searches(w) {
-		f, err := r.API.Search(ctx, s, patient)
+		f, err := r.search(ctx, s, patient)
 		if err != nil {
-			return nil, "", 0, err
-		}
-		for k := range f.Offers {
-			f.Offers[k].Bid = s.Bid
+			return nil, odd, err
 		}
 		found, odd = append(found, f.Offers...), odd+f.Odd
 	}
-	good, why = r.Choose(w, found, avoided)
-	return good, why, odd, nil
+	return r.Choose(w, found, avoided), odd, nil
 }
 
 // offers returns the offers that may be taken, the best first.
 func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, error) {
-	good, why, odd, err := r.Find(ctx, w, m.Avoided, true)
+	good, odd, err := r.Find(ctx, w, m.Avoided, true)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +320,7 @@ func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, err
 		for _, s := range r.Searches(w) {
 			r.API.Idle(ctx, s)
 		}
-		return nil, later("no suitable offer: %s", why)
+		return nil, later("%s", r.scarce(ctx, w, &m))
 	}
 	return good, nil
 }
@@ -324,41 +334,6 @@ func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 		return r.Bid, r.Bid >= o.MinBid
 	}
 	return math.Ceil(o.MinBid*spotMargin*1e4) / 1e4, o.MinBid > 0
-}
-
-// Choose filters offers again and ranks them. Why says why the others are not suitable.
-func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]Avoided) (good []Candidate, why string) {
-	why = "no offer of the market passes the filters"
-	all := r.All(w)
-	for _, offer := range found {
-		c := Candidate{Offer: offer}
-		enough := true
-		if offer.Bid {
-			c.bid, enough = r.bidFor(offer)
-			c.Price += c.bid - offer.MinBid
-		}
-		fault, bad := avoided[offer.Machine]
-		failing := all.Failing(offer)
-		cost := r.Estimate.Cost(c.Offer)
-		switch {
-		case bad:
-			why = fmt.Sprintf("machine %d is avoided: %s", offer.Machine, fault.Why)
-		case failing != nil:
-			why = fmt.Sprintf("offers do not meet %q", failing.Text)
-		case !enough:
-			why = fmt.Sprintf("the least bid is $%.4f an hour, more than vast_api.bid", offer.MinBid)
-		case r.Limits.PricePerHour > 0 && c.Price > r.Limits.PricePerHour:
-			why = "offers cost more than max_price_per_hour"
-		case r.Limits.CostPerTask > 0 && cost > r.Limits.CostPerTask:
-			why = fmt.Sprintf("a task would cost %s, more than max_cost_per_task", dollars(cost))
-		case offer.Duration > 0 && offer.Duration < r.Limits.Runtime.Seconds():
-			why = "offers end before max_runtime"
-		default:
-			good = append(good, c)
-		}
-	}
-	slices.SortStableFunc(good, func(a, b Candidate) int { return r.Estimate.Compare(a.Offer, b.Offer) })
-	return good, why
 }
 
 // avoid avoids a machine for a while.
