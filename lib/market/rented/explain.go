@@ -116,16 +116,9 @@ func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]Avoided)
 
 // Explain searches once without filters, and applies and counts the filters here.
 func (r *Runner) Explain(ctx context.Context, w Wish) (Explained, error) {
-	var free, counted vastai.Filters
-	for _, f := range r.All(w) {
-		if f.Field == "rentable" || f.Field == "external" || f.Field == "num_gpus" {
-			free = append(free, f)
-		} else if !f.Any() {
-			counted = append(counted, f)
-		}
-	}
+	about, choose := r.All(w).Split()
 	var found []vastai.Offer
-	for _, s := range r.searches(vastai.Search{Filters: free, Disk: r.Disk, Limit: explainLimit}) {
+	for _, s := range r.searches(vastai.Search{Filters: about, Disk: r.Disk, Limit: explainLimit}) {
 		f, err := r.search(ctx, s, false)
 		if err != nil {
 			return Explained{}, err
@@ -136,7 +129,7 @@ func (r *Runner) Explain(ctx context.Context, w Wish) (Explained, error) {
 	if err != nil {
 		return Explained{}, err
 	}
-	_, e := r.sift(r.sieves(counted, avoided), found)
+	_, e := r.sift(r.sieves(choose, avoided), found)
 	return e, nil
 }
 
@@ -150,9 +143,9 @@ func (e Explained) Why() string {
 	}
 	switch {
 	case e.Offers == 0:
-		return "no suitable offer: the market has none"
+		return "no suitable offer: the market has none that was not tried a short time ago"
 	case e.Left > 0:
-		return fmt.Sprintf("no suitable offer: %d of %d would do, and were tried a short time ago", e.Left, e.Offers)
+		return fmt.Sprintf("no suitable offer at that time: now %d of %d would do", e.Left, e.Offers)
 	}
 	return fmt.Sprintf("no suitable offer: of %d offers, %q removes most: %d", e.Offers, best.Filter, best.Removes)
 }

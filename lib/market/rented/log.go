@@ -105,8 +105,8 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 			continue
 		}
 		i := v.all[at]
-		e := heard(i, v.began, now)
-		ended := e.Kind == life.Exits || e.Stopped && o.Phase == life.Runs
+		stage, _ := i.Stage()
+		ended := stage == vastai.Exited || i.Halted() && o.Phase == life.Runs
 		if l, ok := ParseLabel(i.Label); ok && l.End != "" {
 			ended = true // and its container leaves the instance to the agent
 		}
@@ -114,7 +114,7 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 		switch {
 		case ended:
 			over = append(over, o.Instance)
-		case e.Kind == life.Running && now.Sub(o.LogAt) >= r.LogInterval:
+		case stage == vastai.Runs && now.Sub(o.LogAt) >= r.LogInterval:
 			due = append(due, o.Instance)
 		}
 	}
@@ -201,9 +201,6 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*li
 	}
 	var said *life.End
 	for lines := logLines; ; lines *= 10 {
-		if bytes.HasPrefix(text, []byte("Error response from daemon")) || bytes.HasPrefix(text, []byte("No such container")) {
-			return nil, vastai.ErrNotReady
-		}
 		shown, end := split(text, o.Nonce)
 		if said == nil {
 			said = end

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -166,7 +165,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 	}
 	if len(v.stubborn) > 0 && r.Log != nil {
-		r.Log.Warn("instances still exist, and cost money, after several requests to destroy them; look at them in the console of Vast.ai",
+		r.Log.Warn("instances still exist, and cost money, after several requests to destroy them; look at the console of the market",
 			"instances", v.stubborn)
 	}
 	r.flush(ctx, v)
@@ -447,22 +446,6 @@ const (
 	priceBound = 1.25
 )
 
-// Messages of a host that indicate a fault while it loads an image.
-var (
-	machineFaults = []string{
-		"error response from daemon", "oci runtime create failed", "failed to create", "no space left on device",
-		"failed to resolve", "no such host", "i/o timeout", "unexpected eof", "toomanyrequests", "pull rate limit",
-	}
-	imageFaults = []string{
-		"manifest unknown", "manifest for", "pull access denied", "unauthorized", "repository does not exist", "invalid reference format",
-	}
-)
-
-func says(message string, signs []string) bool {
-	message = strings.ToLower(message)
-	return slices.ContainsFunc(signs, func(s string) bool { return strings.Contains(message, s) })
-}
-
 // observe processes the instance of an order.
 func (r *Runner) observe(ctx context.Context, v *view, o *order) error {
 	at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
@@ -528,39 +511,19 @@ func (r *Runner) wrong(o *order, i vastai.Instance, offered float64) (why string
 
 // heard returns what the row of an instance says of it.
 func heard(i vastai.Instance, began, now time.Time) life.Event {
-	e := life.Event{At: now, Bid: i.Bid}
-	e.Stopped = i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen"
-	switch {
-	case i.Actual == "exited" || i.Actual == "running" && e.Stopped:
-		e.Kind = life.Exits
-	case i.Actual == "running":
-		e.Kind = life.Running
-	case i.Actual == "stopped" || i.Actual == "frozen":
-		e.Kind = life.Halts
-	case e.Stopped:
-		e.Kind = life.Wanes
-	case i.Actual == "" || i.Actual == "created" || i.Actual == "loading":
-		return booting(i, began)
-	case i.Actual != "rebooting" && i.Actual != "recycling": // unknown, offline, and any other state
-		e.Kind, e.Why = life.Falters, i.Actual
+	stage, why := i.Stage()
+	e := life.Event{Kind: stages[stage], At: now, Why: why, Bid: i.Bid, Stopped: i.Halted()}
+	if e.Kind == life.Loads {
+		e.At = began // it may run since the list
 	}
 	return e
 }
 
-// booting returns what the row of an instance says whose container does not run yet.
-func booting(i vastai.Instance, began time.Time) life.Event {
-	e := life.Event{At: began} // it may run since the list
-	switch {
-	case strings.Contains(i.Message, `"/bin/sh"`) && says(i.Message, []string{"no such file", "not found"}):
-		e.Kind, e.Why = life.NoImage, "the image has no /bin/sh to run the task's command: "+i.Message
-	case says(i.Message, imageFaults):
-		e.Kind, e.Why = life.NoImage, "the image cannot be pulled: "+i.Message
-	case says(i.Message, machineFaults):
-		e.Kind, e.Why = life.Wrong, "the machine cannot run the image: "+i.Message
-	default:
-		e.Kind = life.Loads
-	}
-	return e
+// stages are what is heard of an instance by its row.
+var stages = map[vastai.Stage]life.Kind{
+	vastai.Loads: life.Loads, vastai.Runs: life.Running, vastai.Exited: life.Exits, vastai.Stopped: life.Halts, vastai.Stops: life.Wanes,
+	vastai.Restarts: "", // nothing follows
+	vastai.Falters:  life.Falters, vastai.BadMachine: life.Wrong, vastai.BadImage: life.NoImage,
 }
 
 // askID asks for the instance of an order that lists lack.

@@ -207,8 +207,8 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 // remains enters that a list still shows an instance that is to be destroyed. If it has begun the task although it was
 // given up before it was seen running, that counts.
 func (r *Runner) remains(o *order, i vastai.Instance, at time.Time) error {
-	mayHave := !slices.Contains([]life.Kind{life.Loads, life.Wrong, life.NoImage, life.Wanes}, heard(i, at, at).Kind)
-	begun := mayHave && !over(o.Dir)
+	stage, _ := i.Stage()
+	begun := stage.Begun() && !over(o.Dir)
 	switch do := r.step(o, life.Event{Kind: life.DoomedShown, At: at, ID: i.ID, Begun: begun}); do.Action {
 	case life.Finish:
 		return r.finish(o, do.End)

@@ -162,7 +162,7 @@ func (r *Runner) rejected(o *order, env map[string]string, why error, held bool)
 	hint := "check image, image_login and disk; the journal has each answer"
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if n := len(env[name]); n > vastai.MaxEnvEach {
-			hint = fmt.Sprintf("the variable %s has %d bytes, and Vast.ai documents a limit of %d for each; else %s",
+			hint = fmt.Sprintf("the variable %s has %d bytes, and the market documents a limit of %d for each; else %s",
 				name, n, vastai.MaxEnvEach, hint)
 			break
 		}

@@ -134,20 +134,10 @@ func (r *Runner) All(w Wish) vastai.Filters {
 	if w.Find != "" {
 		var err error
 		if own, err = r.Translate(w.Find); err != nil { // it was refused when the order was begun
-			own = vastai.Filters{{Field: "id", Text: fault.Text(err), Test: func(any) bool { return false }}}
+			own = vastai.Nothing(fault.Text(err))
 		}
 	}
-	all = slices.Concat(all, own).Complete()
-	if r.Disk > 0 {
-		all = append(all, vastai.Condition{Field: "disk_space", Op: "gte", Value: r.Disk, Text: fmt.Sprintf("disk %v", r.Disk)})
-	}
-	if r.Limits.PricePerHour > 0 {
-		all = append(all, vastai.Condition{
-			Field: "dph_total", Op: "lte", Value: r.Limits.PricePerHour,
-			Text: fmt.Sprintf("max_price_per_hour %v", r.Limits.PricePerHour),
-		})
-	}
-	return all
+	return slices.Concat(all, own).Complete().Within(r.Disk, r.Limits.PricePerHour)
 }
 
 // Check requests the account, has the market check the filters, and finds out which permissions the
@@ -232,13 +222,9 @@ func permissionHint(permission string) string {
 		"; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
 }
 
-// reserved are variables that the market sets itself, or that have a meaning there.
-var reserved = []string{
-	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY",
-	"SSH_PUBLIC_KEY", "JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL",
-	"OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
-	labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
-}
+// reserved are variables that have a meaning for the market, or for the wrapper.
+var reserved = append(slices.Clone(vastai.Reserved),
+	nonceEnv, limitEnv, labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv)
 
 // Place returns what a task needs on a rented machine: what a container of this machine would have,
 // and what makes its worker download what the agent cannot place there.

@@ -150,9 +150,6 @@ func (f Filters) Failing(o Offer) *Condition {
 	return nil
 }
 
-// Any reports whether the condition holds for all offers.
-func (c Condition) Any() bool { return c.Op == anything }
-
 // Holds reports whether an offer satisfies the condition.
 func (c Condition) Holds(o Offer) bool {
 	if c.Op == anything {
