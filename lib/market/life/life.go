@@ -159,7 +159,7 @@ type Event struct {
 	Word   string    // of the entrypoint
 	End    End
 
-	Many     bool // many instances are missing at once: the list is at fault
+	Many     bool // the list lacks others too, and may be at fault
 	Hidden   bool // the list has a row that cannot be read, and may be of this order
 	Lacking  bool
 	Stopped  bool // it is stopped, or is to be
@@ -254,7 +254,9 @@ func (x *step) row() int {
 func (x *step) weigh() {
 	switch x.e.Kind {
 	case Missing:
-		x.look(Unlisted)
+		if x.Phase != Asked || !x.e.Many { // it is not asked for by its id
+			x.look(Unlisted)
+		}
 	case Quiet:
 		x.look(Silent)
 	case Falters:

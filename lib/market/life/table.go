@@ -175,7 +175,7 @@ func (x *step) isSettled() bool {
 
 // isUnmade reports whether enough lists lack the instance of a request that was not answered.
 func (x *step) isUnmade() bool {
-	return !x.e.Many && x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Pending()) >= x.r.Settle
+	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Pending()) >= x.r.Settle
 }
 
 // isMissing reports whether enough lists lack the instance to ask for it by its id. Lists lag.

@@ -167,3 +167,31 @@ func TestManyVanishAtOnce(t *testing.T) {
 		t.Errorf("%d instances were asked for in one turn", most)
 	}
 }
+
+// Of an order whose answer was lost, only lists tell. Those that lack other instances at once do not count.
+func TestLostAnswerAndFalseLists(t *testing.T) {
+	s := newStand(t, 9)
+	for n := range 3 {
+		s.begin(n)
+	}
+	s.turn()
+	s.market.create = func(offer int64) error {
+		s.market.instances = append(s.market.instances, &rented{
+			id: 99, label: s.label(s.job(3), 1, 1), env: map[string]string{nonceEnv: "n"}, fields: map[string]any{"actual_status": "running"},
+		})
+		return vastai.ErrUnknown
+	}
+	s.later(3, "the answer to an order was lost")
+	s.market.create = nil
+	all := s.market.instances
+	s.market.instances = nil
+	for range 8 {
+		s.clock.pass(time.Minute)
+		s.later(3, "it is not known yet whether an order has gone through")
+	}
+	s.market.instances = all
+	s.clock.pass(time.Minute)
+	if job, err := s.Start(t.Context(), s.submission(3)); err != nil || !job.Adopted || s.market.count()["order"] != 4 {
+		t.Errorf("%+v, %v\n%s", job, err, s.said)
+	}
+}

@@ -414,17 +414,23 @@ const manyAbsent = 3
 
 func (v *view) many() bool { return v.absent >= manyAbsent && v.absent > v.present }
 
-// missing counts the instances of orders that the list lacks, and says so if they are many.
-func (r *Runner) missing(ctx context.Context, v *view) {
-	for _, o := range v.open {
+// lacking counts the instances of orders that a list lacks, and those that it has.
+func (r *Runner) lacking(list vastai.Listing, orders []*order) (absent, present int) {
+	for _, o := range orders {
 		switch {
-		case o.Phase == life.Over || o.Instance == 0 || v.began.Sub(o.Created) < r.Settle:
-		case slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance }):
-			v.present++
+		case o.Phase == life.Over || o.Instance == 0 || list.At.Sub(o.Created) < r.Settle:
+		case slices.ContainsFunc(list.Instances, func(i vastai.Instance) bool { return i.ID == o.Instance }):
+			present++
 		case o.Phase != life.Unbilled: // it is known to be gone
-			v.absent++
+			absent++
 		}
 	}
+	return absent, present
+}
+
+// missing counts the instances of orders that the list lacks, and says so if they are many.
+func (r *Runner) missing(ctx context.Context, v *view) {
+	v.absent, v.present = r.lacking(v.list, v.open)
 	if v.many() {
 		r.once(ctx, "many absent", r.now().Add(life.ManySettles*r.Settle), fmt.Sprintf(
 			"the list of instances lacks %d of %d at once: nothing follows before %v, and then each is asked for by its id",

@@ -471,7 +471,19 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 	if r.hides(list, o) {
 		return false, hidden(list)
 	}
-	do := r.step(o, life.Event{Kind: life.Missing, At: list.At})
+	// Of an order whose answer was lost, only lists tell: one that lacks another instance proves nothing.
+	names, err := r.orders()
+	if err != nil {
+		return false, err
+	}
+	var others []*order
+	for _, name := range names {
+		if other, err := r.read(ordersDir, name); err == nil {
+			others = append(others, other)
+		}
+	}
+	absent, _ := r.lacking(list, others)
+	do := r.step(o, life.Event{Kind: life.Missing, At: list.At, Many: absent > 0})
 	if err := r.save(o); err != nil || do.Action != life.Wait {
 		return false, err
 	}
