@@ -9,6 +9,7 @@
 // # Packages
 //
 //	find                  filters of offers for a resource request
+//	life                  the story of an order, a machine without effects
 //	registry              what a container image runs by itself
 //	rented                a machine for each task: orders, labels, ends, bills
 //	rented/vast-switch    the program that an instance without an HTTP client ends itself with
@@ -22,7 +23,9 @@
 //
 // # Promises, and the tests that hold them
 //
-//	No task is lost and none is rented for twice, whatever is killed
+//	No task is lost and none is rented for twice, whatever is killed, and whatever the market says
+//	    lib/market/life/life_test.go:TestWalks
+//	    lib/market/life/life_test.go:TestAllOrdersOfEvents
 //	    testscripts/vast/killed_test.go:TestKilled
 //	    testscripts/vast/crash_test.go:TestCrash
 //	    testscripts/vast/scenario_test.go:TestStateLost
@@ -49,6 +52,14 @@
 //	Keys are in no message, no argument and no log
 //	    lib/market/vastai/filter_test.go:TestCleanHidesSecrets
 //	    testscripts/vast/malice_test.go:TestKeyStaysAtTheMarket
+//	What is known of one market is behind an interface: another one, without logs and labels, takes 150 lines
+//	    lib/market/rented/second_test.go:TestSecondMarket
+//	    lib/market/rented/second_test.go:TestSecondMarketFails
+//	Orders of the version before are read
+//	    lib/market/rented/convert_test.go:TestOrdersOfTheVersionBefore
+//	Why a task waits is told, with the filter that removes most
+//	    testscripts/vast/spool_test.go:TestReasons
+//	    lib/market/rented/explain_test.go:TestWhichFilterRemovesMost
 //	One odd row, order or log reaches no other task
 //	    lib/market/rented/list_test.go:TestOddRowOfAnother
 //	    lib/market/rented/order_test.go:TestOneOrderBroken

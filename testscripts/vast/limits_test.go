@@ -77,8 +77,12 @@ func TestMaxCostPerTask(t *testing.T) {
 	w.market.AddOffer(1, map[string]any{"dph_base": 3000}) // 83 cents a second
 	w.task("task", "echo begun; echo; echo more; sleep 100")
 	out, _, _ := w.run(turn)
-	if n := len(w.market.Requests("PUT " + asks[1:])); n > 0 || !strings.Contains(out, "no suitable offer: a task would cost $0.85") {
+	why := `no suitable offer: of 1 offers, "max_cost_per_task 0.5" removes most: 1`
+	if n := len(w.market.Requests("PUT " + asks[1:])); n > 0 || !strings.Contains(out, strings.ReplaceAll(why, `"`, `\"`)) {
 		t.Errorf("%d orders\n%s", n, out)
+	}
+	if out, errs, code := w.run("vast-offers --explain"); code != 0 || !strings.Contains(out, why) {
+		t.Errorf("%d %s%s", code, out, errs)
 	}
 	w.market.AddOffer(2, map[string]any{"dph_base": 600}) // 17 cents
 	start := time.Now()

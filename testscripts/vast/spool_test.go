@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
 // A spool and rented machines: a task brings its image along.
@@ -74,4 +76,34 @@ func TestSpool(t *testing.T) {
 		}
 		w.checkMeter(2)
 	})
+}
+
+// Why a task waits is its REASON, and vast-offers --explain says it in the same words.
+func TestReasons(t *testing.T) {
+	n := 0
+	for want, change := range map[string]func(w *world){
+		`no suitable offer: of 2 offers, "max_cost_per_task 0.001" removes most: 2`: func(*world) {},
+		"no credit: the account has $0.50, and min_credit is $1.00":                 func(w *world) { w.market.SetCredit(0.5) },
+		"the daily quota of searches is used up": func(w *world) {
+			w.market.Break(server.Fault{Path: "bundles", Status: 429, Body: `{"error":"search_quota_exceeded"}`})
+		},
+	} {
+		n++
+		t.Run(fmt.Sprint(n), func(t *testing.T) { // its directory has no $
+			t.Parallel()
+			w := newWorld(t, options{via: "api", spool: true, scale: 1, extra: "  max_cost_per_task: 0.001\n"})
+			w.offers(2)
+			change(w)
+			if out, errs, code := w.run("ponos-submit --image registry.example.org/lines:2 -- sleep 100"); code != 0 {
+				t.Fatal(out, errs)
+			}
+			w.run(turn)
+			w.run(turn) // tells the queue what the last one has found
+			listed, _, _ := w.run("ponos-list")
+			explained, errs, _ := w.run("vast-offers --explain")
+			if !strings.Contains(listed, want) || !strings.Contains(explained+errs, want) {
+				t.Errorf("%s%s%s", listed, explained, errs)
+			}
+		})
+	}
 }

@@ -38,7 +38,7 @@ func TestOffers(t *testing.T) {
 			t.Errorf("%d %s%s %v", code, out, errs, err)
 		}
 		out, errs, code = w.run("vast-offers --explain")
-		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified=true               1      1\ndisk 20                     0      0\nmax_price_per_hour 1        1      1\n\n3 of 6 offers are left.\n"
+		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified=true               1      1\ndisk 20                     0      0\nmax_price_per_hour 1        1      1\nmax_cost_per_task 20        0      0\nmax_runtime 24h0m0s         0      0\n\n3 of 6 offers are left.\n"
 		if code != 0 || errs != "" || out != want {
 			t.Errorf("%d %s\ngot\n%swant\n%s", code, errs, out, want)
 		}
@@ -152,12 +152,12 @@ func TestSetupWarns(t *testing.T) {
 		w.market.AddOffer(1, map[string]any{"gpu_ram": 12000})
 		w.market.AddOffer(2, map[string]any{"gpu_ram": 12000})
 		w.market.AddOffer(3, map[string]any{"reliability": 0.5})
-		if out, errs, code := w.run("ponos-setup"); code != 0 || errs != `ponos-setup: warning: vast_api.offer_filters match no offer at this time: of 3 offers, "gpu_ram>=20" removes most: 2; "vast-offers --explain" shows all`+"\n" || !strings.Contains(out, "credit $50.00") {
+		if out, errs, code := w.run("ponos-setup"); code != 0 || errs != `ponos-setup: warning: no suitable offer: of 3 offers, "max_cost_per_task 0.2" removes most: 3; "vast-offers --explain" shows all`+"\n" || !strings.Contains(out, "credit $50.00") {
 			t.Errorf("%d\n%s%s", code, out, errs)
 		}
 		w.market.AddOffer(4, map[string]any{"dph_base": 0.9})
 		w.configure("gpu_ram>=20", "gpu_ram>=20 cpu_cores>4")
-		if out, errs, code := w.run("ponos-setup"); code != 0 || !strings.Contains(errs, "your share of them is cpu_cores_effective") || !strings.Contains(errs, "no suitable offer at this time: a task would cost $0.9281, more than max_cost_per_task\n") {
+		if out, errs, code := w.run("ponos-setup"); code != 0 || !strings.Contains(errs, "your share of them is cpu_cores_effective") || !strings.Contains(errs, "no suitable offer: of 4 offers, ") {
 			t.Errorf("%d\n%s%s", code, out, errs)
 		}
 		w.market.AddOffer(5, map[string]any{"dph_base": 0.1})

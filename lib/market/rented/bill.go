@@ -1,6 +1,7 @@
 package rented
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,7 +30,7 @@ func (r *Runner) reconcile(ctx context.Context, v *view, open []*order) {
 	if r.BillInterval <= 0 {
 		return
 	}
-	wanted := slices.ContainsFunc(open, func(o *order) bool { return o.Instance != 0 || o.Unanswered })
+	wanted := slices.ContainsFunc(open, func(o *order) bool { return o.Instance != 0 || !o.Asked.IsZero() })
 	done, err := r.recent(r.now().Add(-billTime))
 	if err != nil || !wanted && len(done) == 0 {
 		return
@@ -98,7 +99,7 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 		}
 		b := out[c.Instance]
 		if l, ok := ParseLabel(c.Label); ok && l.Agent == r.Agent {
-			b.order = (&order{Task: l.Task, Attempt: l.Attempt}).name()
+			b.order = nameOf(l.Task, l.Attempt)
 		}
 		b.bill = bill{b.Amount + c.Amount, latest(b.Until, c.Until)}
 		out[c.Instance] = b
@@ -117,9 +118,9 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 // bill must reach beyond that; a time in the future is only the end of a day or of a contract. A bill
 // from before the instance was missed does not count. All orders of a turn request the same bill as
 // reconcile, which may have many pages; if it cannot be read, only one of them asks.
-func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) bool {
-	if r.BillInterval <= 0 || o.told() != nil {
-		return false
+func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) (word string, complete bool) {
+	if r.BillInterval <= 0 || o.Told != "" {
+		return "", false
 	}
 	now := r.now()
 	if v.billFrom.IsZero() {
@@ -128,19 +129,18 @@ func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) bool {
 	}
 	var list []vastai.Charge
 	if v.billErr == nil {
-		list, v.billErr = r.API.Charges(ctx, v.billFrom, now, latest(o.Missing, now.Add(-r.BillInterval/2)), v.bills)
+		list, v.billErr = r.API.Charges(ctx, v.billFrom, now, latest(o.MissingSince(), now.Add(-r.BillInterval/2)), v.bills)
 	}
 	if v.billErr != nil {
-		return errors.Is(v.billErr, vastai.ErrAuth) // such a key cannot read bills
+		return "", errors.Is(v.billErr, vastai.ErrAuth) // such a key cannot read bills
 	}
-	billed := false
 	for _, c := range list {
 		if c.Instance == o.Instance {
-			o.fill(vastai.Instance{ID: c.Instance, Label: c.Label, Machine: o.Machine})
-			billed = billed || c.Until.After(latest(o.Seen, o.Created).Add(r.grace(o))) && !c.Until.After(now)
+			word = cmp.Or(o.fill(vastai.Instance{ID: c.Instance, Label: c.Label, Machine: o.Machine}), word)
+			complete = complete || c.Until.After(latest(o.Seen, o.Created).Add(r.grace(o))) && !c.Until.After(now)
 		}
 	}
-	return billed
+	return word, complete
 }
 
 // enter records bills of the order's instances, and reports whether there was anything new. An
@@ -255,7 +255,7 @@ func (r *Runner) recent(after time.Time) ([]*order, error) {
 			continue
 		}
 		o, err := r.read(doneDir, name)
-		if err == nil && o.End != nil && o.End.At.After(after) && (len(o.instances()) > 0 || o.Unanswered) {
+		if err == nil && o.End != nil && o.End.At.After(after) && (len(o.instances()) > 0 || !o.Asked.IsZero()) {
 			out = append(out, o)
 		}
 	}
@@ -291,7 +291,7 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if o, err := r.read(ordersDir, name); err == nil && (len(o.instances()) > 0 || o.Unanswered) {
+		if o, err := r.read(ordersDir, name); err == nil && (len(o.instances()) > 0 || !o.Asked.IsZero()) {
 			orders = append(orders, o)
 		}
 	}

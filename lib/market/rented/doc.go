@@ -6,13 +6,6 @@
 // that label before another one is ordered. An instance that the agent does not know to be wanted is
 // destroyed, and a destroyed instance is watched until it is gone.
 //
-//	intended ── id known ──► boots ──► runs ──► ended        (End)
-//	    │                      │ fault   │ loss
-//	    │ no success           ▼         ▼
-//	    └─────────────────► given up: to be destroyed        (Doomed)
-//	                           │ seen running: a loss, if it was not one
-//	                           └ gone: a list lacks it, and by its id there is none ──► intended, with the next number
-//
-// While an instance is given up, its task has no other one. Where nothing follows, as the task has
-// ended, it is gone when two lists lack it.
+// Where an order stands, and what follows from what is heard of it, is decided by lib/market/life; this package asks,
+// carries out what follows, and records it.
 package rented

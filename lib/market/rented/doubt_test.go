@@ -48,29 +48,31 @@ func TestOneMachineAfterABootFault(t *testing.T) {
 	}
 }
 
-// If it runs the task after all, that start counts: the task ends, or is started again by its rule.
+// If it runs the task after all, or may have, that start counts: the task ends, or is started again by its rule.
 func TestBegunAfterABootFault(t *testing.T) {
 	for retries := range 2 {
-		t.Run(fmt.Sprint(retries), func(t *testing.T) {
-			s, i := slow(t, retries)
-			i.fields["actual_status"] = "running"
-			j := s.turn()[s.job(1)]
-			want := task.Error
-			if retries > 0 {
-				want = task.Pending
-			}
-			if j.State != want || !strings.Contains(j.Reason, "instance 7000001 has begun the task before it was gone") {
-				t.Errorf("%+v", j)
-			}
-			s.turn()
-			delete(s.market.stuck, i.id)
-			for range 4 {
+		for _, status := range []string{"running", "exited", "stopped", "offline", "rebooting"} {
+			t.Run(fmt.Sprint(status, retries), func(t *testing.T) {
+				s, i := slow(t, retries)
+				i.fields["actual_status"] = status
+				j := s.turn()[s.job(1)]
+				want := task.Error
+				if retries > 0 {
+					want = task.Pending
+				}
+				if j.State != want || !strings.Contains(j.Reason, "instance 7000001 may have begun the task before it was gone") {
+					t.Errorf("%+v", j)
+				}
 				s.turn()
-			}
-			if n := s.market.count()["order"]; n != 1+retries || s.market.most != 1 || len(s.events("lost")) != retries {
-				t.Errorf("%d orders, %d at once\n%s", n, s.market.most, s.said)
-			}
-		})
+				delete(s.market.stuck, i.id)
+				for range 4 {
+					s.turn()
+				}
+				if n := s.market.count()["order"]; n != 1+retries || s.market.most != 1 || len(s.events("lost")) != retries {
+					t.Errorf("%d orders, %d at once\n%s", n, s.market.most, s.said)
+				}
+			})
+		}
 	}
 }
 
@@ -163,5 +165,33 @@ func TestManyVanishAtOnce(t *testing.T) {
 	}
 	if most > maxShows {
 		t.Errorf("%d instances were asked for in one turn", most)
+	}
+}
+
+// Of an order whose answer was lost, only lists tell. Those that lack other instances at once do not count.
+func TestLostAnswerAndFalseLists(t *testing.T) {
+	s := newStand(t, 9)
+	for n := range 3 {
+		s.begin(n)
+	}
+	s.turn()
+	s.market.create = func(offer int64) error {
+		s.market.instances = append(s.market.instances, &rented{
+			id: 99, label: s.label(s.job(3), 1, 1), env: map[string]string{nonceEnv: "n"}, fields: map[string]any{"actual_status": "running"},
+		})
+		return vastai.ErrUnknown
+	}
+	s.later(3, "the answer to an order was lost")
+	s.market.create = nil
+	all := s.market.instances
+	s.market.instances = nil
+	for range 8 {
+		s.clock.pass(time.Minute)
+		s.later(3, "it is not known yet whether an order has gone through")
+	}
+	s.market.instances = all
+	s.clock.pass(time.Minute)
+	if job, err := s.Start(t.Context(), s.submission(3)); err != nil || !job.Adopted || s.market.count()["order"] != 4 {
+		t.Errorf("%+v, %v\n%s", job, err, s.said)
 	}
 }

@@ -60,23 +60,6 @@ func (r *Runner) grace(o *order) time.Duration {
 	return -1
 }
 
-// told returns how the task has ended by the label of its instance, or nil.
-func (o *order) told() *ending {
-	if o.ToldBy != o.Instance {
-		return nil
-	}
-	return parseEnding(o.Told)
-}
-
-// unless returns the end that the label has reported, or else e: whatever happened to the instance
-// after that, its task had ended. A task that was stopped stays stopped.
-func (o *order) unless(e end) end {
-	if said := o.told(); said != nil && !e.Cancelled {
-		return verdict(*said)
-	}
-	return e
-}
-
 // muteReads is how many times in a row a log may be unreadable before that is reported to the user.
 const muteReads = 10
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -24,22 +25,21 @@ const (
 	mostLines = 1_000_000
 )
 
-// listen reads an instance's log when that is due, and ends the task if the wrapper has reported its
-// end. Over says that its container does not run.
-func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instance, over, stopped bool, instances []vastai.Instance) error {
+// listen reads an instance's log when that is due, and returns what it says. Over says that its container does not run,
+// as cause has shown.
+func (r *Runner) listen(ctx context.Context, v *view, o *order, over bool, cause life.Event) (e life.Event, more bool, err error) {
 	now := r.now()
-	over = over || o.told() != nil
+	over = over || o.Told != ""
 	due := now.Sub(o.LogAt) >= r.LogInterval && v.logs > 0
-	if !over && !due {
-		return nil
+	if !over && !due || over && v.endings <= 0 {
+		return e, false, nil
 	}
-	if over && v.endings <= 0 {
-		return nil
-	}
+	quiet := life.Event{Kind: life.Quiet, At: now, Stopped: cause.Stopped, Bid: cause.Bid}
 	if _, err := os.Stat(o.Dir); err != nil {
 		// The agent has yet to adopt it, or does not want it.
-		if o.Dead++; !over || o.Dead < deadReads {
-			return nil
+		if !over || o.Doubts[life.Silent].Times+1 < life.SilentTimes {
+			r.step(o, quiet)
+			return e, false, nil
 		}
 	}
 	v.logs--
@@ -48,98 +48,35 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 	}
 	said, err := r.readLog(ctx, v, o, false)
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return e, false, context.Cause(ctx)
 	}
 	if errors.Is(err, errNoTime) {
-		return nil
+		return e, false, nil
 	}
 	r.unread(o, err)
 	if said != nil {
-		return r.finish(o, verdict(*said))
+		return life.Event{Kind: life.Said, At: now, End: *said}, true, nil
 	}
 	if !over {
-		o.Dead, o.DeadAt = 0, time.Time{}
-		return nil
+		return life.Event{Kind: life.Heard, At: now}, true, nil
 	}
-	if o.Dead++; o.DeadAt.IsZero() {
-		o.DeadAt = now
+	if o.unread = err; err != nil {
+		quiet.Why = ": its log could not be read"
 	}
-	// It may be started again, and its log may lag behind.
-	if o.Dead < deadReads || now.Sub(o.DeadAt) < r.Settle {
-		return nil
-	}
-	if stopped && o.told() == nil {
-		// An instance that is outbid, or not paid for, is stopped without a report. If its task had ended
-		// before, it has reported that, at least in the label if the log cannot be read.
-		cause, lost, failed := "it was outbid", i.Bid, error(nil)
-		if !lost {
-			if cause, lost, failed = r.unpaid(ctx, v); failed != nil {
-				return failed
-			}
-		}
-		if lost && err != nil {
-			r.remark(o, "the end of the log could not be read: "+why(err))
-		}
-		if lost {
-			return r.lose(ctx, v, o, "the instance was stopped: "+cause, instances)
-		}
-	}
-	reason := "the container has ended without an exit code"
-	if stopped {
-		reason = "the instance was stopped, without an exit code of the task"
-	}
-	if err != nil {
-		r.remark(o, "the end of the log could not be read: "+why(err))
-		reason += ": its log could not be read"
-	} else if o.told() != nil {
-		r.remark(o, "the end of the log is missing")
-	}
-	return r.finish(o, o.unless(end{State: task.Error, Reason: reason}))
+	return quiet, true, nil
 }
 
-// verdict returns the end that the wrapper reports.
-func verdict(said ending) end {
-	switch said.word {
-	case "late":
-		return end{State: task.Error, Reason: "the task has run longer than max_runtime"}
-	case "lost":
-		return end{State: task.Error, Reason: "the container was restarted in the middle of the task"}
-	case "unarmed":
-		return end{
-			State:  task.Error,
-			Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl with certificates, python3, or curl or wget and vast_api.switch_url",
-		}
-	case "unloaded":
-		return end{
-			State:  task.Error,
-			Reason: "checkpoint_load has failed, so the task was not run: it would have started from the beginning, and replaced the saved checkpoints",
-		}
-	case "nowhere":
-		return end{State: task.Error, Reason: "the container cannot record the end of the task: /tmp is not writable"}
-	}
-	e := end{State: task.Completed, Code: said.code}
-	if said.code != 0 {
-		e.State, e.Reason = task.Failed, fmt.Sprintf("exit code %d", said.code)
-		if said.code > 128 && said.code < 192 {
-			e.Reason = fmt.Sprintf("ended by signal %d", said.code-128)
-		}
-	}
-	return e
-}
-
-// last reads the log once more before an instance is destroyed, and ends the task.
-func (r *Runner) last(ctx context.Context, o *order, e end) error {
+// readLast reads the log once more before an instance is destroyed, and the task ends.
+func (r *Runner) readLast(ctx context.Context, o *order, e life.End) life.Event {
+	out := life.Event{Kind: life.Last, At: r.now(), End: e}
 	said, err := r.readLog(ctx, nil, o, true)
 	if err != nil {
 		r.warn("the end of the log could not be read", o, err)
-		r.remark(o, "the end of the log could not be read: "+why(err))
-		e = o.unless(e)
+		o.unread = err
 	} else if said != nil && !e.Cancelled {
-		e = verdict(*said)
-	} else {
-		e = o.unless(e)
+		out.End = *said
 	}
-	return r.finish(o, e)
+	return out
 }
 
 // logText is the answer to a request for a log.
@@ -164,20 +101,20 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	mute := map[int64]bool{}
 	for _, o := range orders {
 		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
-		if o.End != nil || at < 0 {
+		if o.Phase == life.Over || at < 0 {
 			continue
 		}
 		i := v.all[at]
-		halted := i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen"
-		ended := i.Actual == "exited" || halted && (i.Actual == "running" || !o.Ran.IsZero())
+		stage, _ := i.Stage()
+		ended := stage == vastai.Exited || i.Halted() && o.Phase == life.Runs
 		if l, ok := ParseLabel(i.Label); ok && l.End != "" {
 			ended = true // and its container leaves the instance to the agent
 		}
-		mute[o.Instance] = o.Mute >= deadReads
+		mute[o.Instance] = o.Mute >= life.SilentTimes
 		switch {
 		case ended:
 			over = append(over, o.Instance)
-		case i.Actual == "running" && now.Sub(o.LogAt) >= r.LogInterval:
+		case stage == vastai.Runs && now.Sub(o.LogAt) >= r.LogInterval:
 			due = append(due, o.Instance)
 		}
 	}
@@ -242,7 +179,7 @@ func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
 			return l.text, l.err
 		}
 	}
-	return r.log(ctx, o.Instance, logLines, o.Mute >= deadReads)
+	return r.log(ctx, o.Instance, logLines, o.Mute >= life.SilentTimes)
 }
 
 // maxKnown limits how much of the existing output is compared, in bytes for each thousand lines.
@@ -250,7 +187,7 @@ const maxKnown = 4 << 20
 
 // readLog appends what is new in an instance's log to the task's output. Last says that it is not
 // read again. Where a task has written more since the last look than is shown, more is requested.
-func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*ending, error) {
+func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*life.End, error) {
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
 	}
@@ -262,11 +199,8 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*en
 	if err != nil {
 		return nil, err
 	}
-	var said *ending
+	var said *life.End
 	for lines := logLines; ; lines *= 10 {
-		if bytes.HasPrefix(text, []byte("Error response from daemon")) || bytes.HasPrefix(text, []byte("No such container")) {
-			return nil, vastai.ErrNotReady
-		}
 		shown, end := split(text, o.Nonce)
 		if said == nil {
 			said = end
@@ -358,7 +292,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	if !ok {
 		return fmt.Errorf("not a job of this runner: %.80q", ref.Job)
 	}
-	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
+	name := nameOf(l.Task, l.Attempt)
 	held, err := r.hold(name, time.Minute)
 	if err != nil {
 		return err
@@ -369,7 +303,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		if _, err := r.read(doneDir, name); err == nil {
 			return nil
 		}
-		o, err = &order{Task: l.Task, Attempt: l.Attempt, Number: 1, Dir: ref.Dir, Rebuilt: true}, nil
+		o, err = newOrder(l.Task, l.Attempt), nil
 	}
 	if err != nil {
 		return err
@@ -380,13 +314,8 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 				return err
 			}
 		}
-		e := end{State: task.Stopped, Reason: "stopped at the request of the queue", Cancelled: true}
-		if o.Ran.IsZero() && o.Instance == 0 {
-			err = r.finish(o, e)
-		} else {
-			err = r.last(ctx, o, e)
-		}
-		if err != nil {
+		stopped := life.End{State: task.Stopped, Reason: "stopped at the request of the queue", Cancelled: true}
+		if err := r.hear(ctx, nil, o, life.Event{Kind: life.Cancel, At: r.now(), End: stopped}); err != nil {
 			return err
 		}
 	}
@@ -406,7 +335,7 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 		}
 		v := r.view(list)
 		for _, i := range v.byTask[o.name()] {
-			o.doom(i.ID)
+			r.step(o, life.Event{Kind: life.Double, ID: i.ID})
 		}
 		if err := r.sweep(ctx, v, o, nil); err != nil {
 			return err
@@ -414,7 +343,7 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 		if err := r.save(o); err != nil {
 			return err
 		}
-		if len(o.Doomed) == 0 || !slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.Absent == 0 }) {
+		if len(o.Doomed) == 0 || !slices.ContainsFunc(o.Doomed, func(d life.Doomed) bool { return d.Absent == 0 }) {
 			return nil // absent once; Jobs checks again
 		}
 		r.flush(ctx, v)

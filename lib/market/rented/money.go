@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 )
 
@@ -28,7 +29,7 @@ func (p *purse) add(o *order, e vastai.Estimate, now time.Time) {
 			p.Today += o.End.Cost
 		}
 		return
-	case o.awaits():
+	case o.Phase == life.Unbilled:
 		return
 	}
 	cost := o.cost(now)
@@ -40,7 +41,7 @@ func (p *purse) add(o *order, e vastai.Estimate, now time.Time) {
 	case o.Instance != 0:
 		p.Ahead += max(0, expected-o.estimate(now))
 		p.Rate += o.Price
-	case !o.Intent.IsZero(): // there may be one
+	case o.Phase == life.Asked: // there may be one
 		p.Ahead += expected
 		p.Rate += o.Price
 	}

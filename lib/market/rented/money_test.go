@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -14,19 +15,28 @@ import (
 func TestPurse(t *testing.T) {
 	now := time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC)
 	ago := func(h float64) time.Time { return now.Add(-time.Duration(h * float64(time.Hour))) }
+	of := func(s life.State, r rental) order { return order{State: s, rental: r} }
+	half := rental{Price: 0.5}
+	billed := of(life.State{Phase: life.Runs, Instance: 7, Created: ago(2)}, half)
+	billed.Bills = map[int64]bill{7: {0.75, ago(1)}}
+	ended := func(from, to float64) order {
+		o := of(life.State{Phase: life.Over, Instance: 7, Created: ago(from)}, half)
+		o.End = &end{At: ago(to), Cost: 0.6}
+		return o
+	}
 	for name, c := range map[string]struct {
 		o    order
 		want purse
 	}{
-		"runs":               {order{Instance: 7, Created: ago(2), Price: 0.5, Traffic: 0.25}, purse{1.25, 4, 0.5}},
-		"since yesterday":    {order{Instance: 7, Created: ago(8), Price: 0.5}, purse{3, 1, 0.5}},
-		"longer than known":  {order{Instance: 7, Created: ago(20), Price: 0.5}, purse{3, 0, 0.5}},
-		"billed":             {order{Instance: 7, Created: ago(2), Price: 0.5, Bills: map[int64]bill{7: {0.75, ago(1)}}}, purse{1.25, 4, 0.5}},
-		"was lost before":    {order{Spent: 2}, purse{2, 0, 0}},
-		"maybe ordered":      {order{Intent: ago(0.1), Price: 0.5}, purse{0, 5, 0.5}},
-		"ended today":        {order{Instance: 7, Created: ago(2), Price: 0.5, End: &end{At: ago(1), Cost: 0.6}}, purse{0.6, 0, 0}},
-		"ended yesterday":    {order{Instance: 7, Created: ago(9), Price: 0.5, End: &end{At: ago(7), Cost: 0.6}}, purse{}},
-		"waits for the bill": {order{Instance: 7, Created: ago(2), Price: 0.5, Absent: 2, Status: awaited}, purse{}},
+		"runs":               {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(2)}, rental{Price: 0.5, Traffic: 0.25}), purse{1.25, 4, 0.5}},
+		"since yesterday":    {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(8)}, half), purse{3, 1, 0.5}},
+		"longer than known":  {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(20)}, half), purse{3, 0, 0.5}},
+		"billed":             {billed, purse{1.25, 4, 0.5}},
+		"was lost before":    {order{ledger: ledger{Spent: 2}, State: life.State{Phase: life.Waits}}, purse{2, 0, 0}},
+		"maybe ordered":      {of(life.State{Phase: life.Asked, Since: ago(0.1)}, half), purse{0, 5, 0.5}},
+		"ended today":        {ended(2, 1), purse{0.6, 0, 0}},
+		"ended yesterday":    {ended(9, 7), purse{}},
+		"waits for the bill": {of(life.State{Phase: life.Unbilled, Instance: 7, Created: ago(2)}, half), purse{}},
 	} {
 		var p purse
 		p.add(&c.o, vastai.Estimate{Hours: 10}, now)

@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -27,12 +27,8 @@ const (
 	turnUnits  = 3  // how long logs are read, and how long to wait for destroy requests at the end
 )
 
-// How long to wait in states that prove nothing by themselves.
-const (
-	oddGrace  = 5 * time.Minute // a host that is offline or unknown
-	lostGrace = 2 * time.Minute // a job without any trace
-	deadReads = 3               // how often a container is seen ended without a report
-)
+// lostGrace is how long a job may be without any trace.
+const lostGrace = 2 * time.Minute
 
 // view is the state of the market in one turn.
 type view struct {
@@ -109,7 +105,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	// Before all of that come orders whose instance was not known: if this process were killed while it
 	// reads logs, and the instance vanished, its task would be ordered again, although it may have ended.
 	found := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool {
-		return o.End != nil || o.Instance != 0 || len(r.fresh(o, v.byTask[o.name()])) == 0
+		return o.Phase == life.Over || o.Instance != 0 || len(r.fresh(o, v.byTask[o.name()])) == 0
 	})
 	rest := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool { return slices.Contains(found, o) })
 	v.open = orders
@@ -156,21 +152,21 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			job := r.traceless(ref)
 			l, ok := ParseLabel(ref.Job)
 			gone := job.Doubt == runner.Traceless || job.State == task.Error && job.ExitCode == 0
-			if ok && gone && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
+			if ok && gone && open[nameOf(l.Task, l.Attempt)] {
 				// Another process works on its order, or the order cannot be read.
 				job = runner.Job{
 					Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Doubt: runner.Unclear,
 					Reason: "another process works on its order, or the order cannot be read",
 				}
 			}
-			if job.Doubt == runner.Traceless && ok && r.hides(list, &order{Task: l.Task}) {
+			if job.Doubt == runner.Traceless && ok && r.hides(list, newOrder(l.Task, 0)) {
 				job.Doubt = runner.Unclear
 			}
 			jobs = append(jobs, job)
 		}
 	}
 	if len(v.stubborn) > 0 && r.Log != nil {
-		r.Log.Warn("instances still exist, and cost money, after several requests to destroy them; look at them in the console of Vast.ai",
+		r.Log.Warn("instances still exist, and cost money, after several requests to destroy them; look at the console of the market",
 			"instances", v.stubborn)
 	}
 	r.flush(ctx, v)
@@ -187,8 +183,8 @@ func (r *Runner) view(list vastai.Listing) *view {
 	}
 	for _, i := range list.Instances {
 		if l, ok := ParseLabel(i.Label); ok && l.Agent == r.Agent {
-			o := order{Task: l.Task, Attempt: l.Attempt}
-			v.byTask[o.name()] = append(v.byTask[o.name()], i)
+			name := nameOf(l.Task, l.Attempt)
+			v.byTask[name] = append(v.byTask[name], i)
 		}
 	}
 	return v
@@ -250,7 +246,7 @@ func (r *Runner) fail(what, name string, err error) {
 func (r *Runner) traceless(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
 	if l, ok := ParseLabel(ref.Job); ok {
-		if o, err := r.read(doneDir, (&order{Task: l.Task, Attempt: l.Attempt}).name()); err == nil {
+		if o, err := r.read(doneDir, nameOf(l.Task, l.Attempt)); err == nil {
 			return r.state(o, true) // its end was never reported
 		}
 	}
@@ -283,13 +279,13 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	o, err := r.read(doneDir, name)
 	if err == nil && !strange {
 		for _, i := range instances {
-			o.doom(i.ID)
+			r.step(o, life.Event{Kind: life.Double, ID: i.ID})
 		}
 		r.say("an instance is destroyed again, as it is listed again", o)
 		return runner.Job{}, false, r.save(o)
 	}
 	l, _ := ParseLabel(instances[0].Label)
-	o = &order{Task: l.Task, Attempt: l.Attempt, Number: l.Number, Rebuilt: true}
+	o = newOrder(l.Task, l.Attempt)
 	adopted := false
 	for _, ref := range known {
 		if ref.Task == l.Task {
@@ -360,7 +356,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	if o.Dir == "" { // adopted by the agent since
 		o.Dir = filepath.Join(filepath.Dir(r.Dir), "tasks", string(o.Task))
 	}
-	if !o.Created.Before(v.begun()) || !o.Intent.IsZero() && !o.Intent.Before(v.begun()) {
+	if !o.Created.Before(v.began) || o.Phase == life.Asked && !o.Since.Before(v.began) {
 		return r.state(o, true), o.Instance != 0, nil // younger than the list
 	}
 	if err := r.noteCreated(o); err != nil {
@@ -371,21 +367,23 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		return runner.Job{}, false, err
 	}
 	before := o.End
-	switch {
-	case o.End != nil:
-	case o.Instance == 0:
+	switch o.Phase {
+	case life.Over:
+	case life.Waits, life.Asked:
 		fresh := r.fresh(o, instances)
-		if over(o.Dir) && !o.Rebuilt {
+		if over(o.Dir) && !o.rebuilt() {
 			return runner.Job{}, false, r.drop(ctx, v, o, fresh, instances)
 		}
 		if len(fresh) > 0 {
 			r.choose(o, fresh)
 			err = r.created(o, "order found")
-		} else if o.Tries > 0 && !o.Rebuilt {
+		} else if o.Tries > 0 && !o.rebuilt() {
 			err = r.again(ctx, v, o)
 		}
 	default:
-		err = r.observe(ctx, v, o, instances)
+		if err = r.observe(ctx, v, o); err == nil && o.Instance == 0 { // it was given up
+			err = r.sweep(ctx, v, o, instances)
+		}
 	}
 	if err != nil {
 		return runner.Job{}, false, err
@@ -403,7 +401,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		return runner.Job{}, false, err
 	}
 	job := r.state(o, true)
-	if o.End != nil && len(o.Doomed) == 0 && (o.Intent.IsZero() || v.began.Sub(o.asked()) > 2*r.Settle) {
+	if do := r.step(o, life.Event{Kind: life.Turn, At: v.began}); do.Action == life.Close {
 		if err := r.close(o); err != nil {
 			return runner.Job{}, false, err
 		}
@@ -411,39 +409,40 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	return job, o.Instance != 0 || o.Tries > 0, nil
 }
 
-func (v *view) begun() time.Time { return v.began }
-
 // When many instances vanish from the list at once, the list is at fault rather than their hosts: what
-// follows waits manySettles times as long.
-const (
-	manyAbsent  = 3
-	manySettles = 10
-)
+// follows waits life.ManySettles times as long.
+const manyAbsent = 3
 
 func (v *view) many() bool { return v.absent >= manyAbsent && v.absent > v.present }
 
-// missing counts the instances of orders that the list lacks, and says so if they are many.
-func (r *Runner) missing(ctx context.Context, v *view) {
-	for _, o := range v.open {
+// lacking counts the instances of orders that a list lacks, and those that it has.
+func (r *Runner) lacking(list vastai.Listing, orders []*order) (absent, present int) {
+	for _, o := range orders {
 		switch {
-		case o.End != nil || o.Instance == 0 || v.began.Sub(o.Created) < r.Settle:
-		case slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance }):
-			v.present++
-		case o.Status != awaited: // it is known to be gone
-			v.absent++
+		case o.Phase == life.Over || o.Instance == 0 || list.At.Sub(o.Created) < r.Settle:
+		case slices.ContainsFunc(list.Instances, func(i vastai.Instance) bool { return i.ID == o.Instance }):
+			present++
+		case o.Phase != life.Unbilled: // it is known to be gone
+			absent++
 		}
 	}
+	return absent, present
+}
+
+// missing counts the instances of orders that the list lacks, and says so if they are many.
+func (r *Runner) missing(ctx context.Context, v *view) {
+	v.absent, v.present = r.lacking(v.list, v.open)
 	if v.many() {
-		r.once(ctx, "many absent", r.now().Add(manySettles*r.Settle), fmt.Sprintf(
+		r.once(ctx, "many absent", r.now().Add(life.ManySettles*r.Settle), fmt.Sprintf(
 			"the list of instances lacks %d of %d at once: nothing follows before %v, and then each is asked for by its id",
-			v.absent, v.absent+v.present, manySettles*r.Settle))
+			v.absent, v.absent+v.present, life.ManySettles*r.Settle))
 	}
 }
 
 // fresh returns the instances of an order with its present label.
 func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance {
 	label := r.label(o.Task, o.Attempt, o.Number)
-	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.isDoomed(i.ID) })
+	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.IsDoomed(i.ID) })
 }
 
 // priceSlack is the factor by which the price of an instance may exceed that of its offer, or
@@ -454,165 +453,118 @@ const (
 	priceBound = 1.25
 )
 
-// Messages of a host that indicate a fault while it loads an image.
-var (
-	machineFaults = []string{
-		"error response from daemon", "oci runtime create failed", "failed to create", "no space left on device",
-		"failed to resolve", "no such host", "i/o timeout", "unexpected eof", "toomanyrequests", "pull rate limit",
-	}
-	imageFaults = []string{
-		"manifest unknown", "manifest for", "pull access denied", "unauthorized", "repository does not exist", "invalid reference format",
-	}
-)
-
-func says(message string, signs []string) bool {
-	message = strings.ToLower(message)
-	return slices.ContainsFunc(signs, func(s string) bool { return strings.Contains(message, s) })
-}
-
 // observe processes the instance of an order.
-func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
+func (r *Runner) observe(ctx context.Context, v *view, o *order) error {
 	at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
-	now := r.now()
 	if at < 0 {
-		if r.hides(v.list, o) || !v.began.After(o.Missing) {
+		if r.hides(v.list, o) || !v.began.After(o.Doubts[life.Unlisted].Last) {
 			return nil // it may be a row that cannot be read, or this list was seen before
 		}
-		// Lists lag, so this takes two of them, and some time since the order. What counts is when they were
-		// requested: this process may have been suspended since then.
-		if o.Absent++; o.Absent == 1 {
-			o.Missing = v.began
-		}
-		if o.Absent < 2 || v.began.Sub(o.Created) < r.Settle || v.began.Sub(o.Missing) < r.Settle {
-			return nil
-		}
-		if v.many() && v.began.Sub(o.Missing) < manySettles*r.Settle {
-			return nil
-		}
-		if there, err := r.show(ctx, v, o.Instance); there || err != nil {
-			switch {
-			case there:
-				o.Absent, o.Missing = 0, time.Time{}
-				r.once(ctx, "incomplete list", now.Add(time.Hour), "lists lack an instance that exists", "instance", o.Instance)
-			case !errors.Is(err, errNoTime):
-				r.warn("it is not known whether an instance is gone", o, err)
-			}
-			return nil
-		}
-		billed := r.toldByBill(ctx, v, o)
-		if o.told() == nil && r.mayHaveEnded(o) {
-			if !billed && r.BillInterval > 0 && now.Sub(o.Missing) < billWait {
-				if o.Status != awaited {
-					o.Status = awaited
-					r.say("instance disappeared", o, "status", awaited)
-					r.remark(o, awaited)
-				}
-				return nil
-			}
-			return r.finish(o, end{
-				State:  task.Error,
-				Reason: "the instance has disappeared while the agent was away: whether its task had ended, and how, is not known",
-			})
-		}
-		if o.Ran.IsZero() { // the task may have run between two lists
-			return r.lose(ctx, v, o,
-				"the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
-		}
-		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or it was destroyed from outside", instances)
+		return r.hear(ctx, v, o, life.Event{Kind: life.Missing, At: v.began, Many: v.many()})
 	}
-	i := v.all[at]
-	o.Absent, o.Missing, o.Nameless = 0, time.Time{}, v.list.Nameless()
+	i, now := v.all[at], r.now()
+	r.step(o, life.Event{Kind: life.Shown, At: v.began})
+	o.Nameless = v.list.Nameless()
 	before := o.Price
-	o.fill(i)
-	dearer := !o.Rebuilt && before > 0 && i.Price > before*priceSlack
-	if dearer {
+	if word := o.fill(i); word != "" {
+		r.step(o, life.Event{Kind: life.Tells, Word: word})
+	}
+	if dearer(before, i, priceSlack) && !o.rebuilt() {
 		r.say(fmt.Sprintf("the price has changed from %s to %s an hour", dollars(before), dollars(i.Price)), o)
 	}
 	if grace := r.grace(o); grace >= 0 && v.began.Sub(o.Seen) >= grace/3 || v.began.Before(o.Seen) {
 		o.Seen = v.began
 	}
-	if !o.Checked && o.Ran.IsZero() && !o.Rebuilt {
-		bad, whole := r.All(o.wish()).Differing(i)
-		if bad != nil {
-			why := fmt.Sprintf("the machine is not what was requested: it does not meet %q, and has cost %s",
-				bad.Text, dollars(o.estimate(now)))
-			return r.fault(ctx, v, o, why, instances)
-		}
-		if limit := r.Limits.PricePerHour; limit > 0 && i.Price > limit*priceSlack {
-			why := fmt.Sprintf("the instance costs %s an hour, more than max_price_per_hour, and has cost %s",
-				dollars(i.Price), dollars(o.estimate(now)))
-			return r.fault(ctx, v, o, why, instances)
-		}
-		if dearer && i.Price > before*priceBound {
-			why := fmt.Sprintf("the instance costs %s an hour, and its offer %s; it has cost %s",
-				dollars(i.Price), dollars(before), dollars(o.estimate(now)))
-			return r.fault(ctx, v, o, why, instances)
+	if o.Phase == life.Boots && !o.Checked && !o.rebuilt() {
+		wrong, whole := r.wrong(o, i, before)
+		if wrong != "" {
+			return r.hear(ctx, v, o, life.Event{Kind: life.Wrong, At: now, Why: wrong})
 		}
 		o.Checked = whole
 	}
 	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now) > limit {
-		return r.last(ctx, o, end{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"})
+		return r.hear(ctx, v, o, life.Event{
+			Kind: life.Limit, At: now,
+			End: life.End{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"},
+		})
 	}
 	if v.over != "" {
-		return r.last(ctx, o, end{State: task.Error, Reason: v.over})
+		return r.hear(ctx, v, o, life.Event{Kind: life.Limit, At: now, End: life.End{State: task.Error, Reason: v.over}})
 	}
-	stopped := i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen"
+	return r.hear(ctx, v, o, heard(i, v.began, now))
+}
+
+func dearer(before float64, i vastai.Instance, slack float64) bool {
+	return before > 0 && i.Price > before*slack
+}
+
+// wrong returns why an instance is not what was ordered, of which the offer had a price; "": it is. Whole says that all
+// was known.
+func (r *Runner) wrong(o *order, i vastai.Instance, offered float64) (why string, whole bool) {
+	spent := dollars(o.estimate(r.now()))
+	bad, whole := r.All(o.wish()).Differing(i)
+	limit := r.Limits.PricePerHour
 	switch {
-	case i.Actual == "running" || i.Actual == "exited":
-		o.Odd = time.Time{}
-		if o.Ran.IsZero() {
-			o.Ran = now
-		}
-		if limit := r.Limits.Runtime; limit > 0 && now.Sub(o.Ran) > limit+time.Minute {
-			return r.last(ctx, o, end{State: task.Error, Reason: "the task has run longer than max_runtime"})
-		}
-		return r.listen(ctx, v, o, i, stopped || i.Actual == "exited", stopped, instances)
-	case stopped && (!o.Ran.IsZero() || i.Actual == "stopped" || i.Actual == "frozen"): // its log shows whether it ran
-		return r.listen(ctx, v, o, i, true, true, instances)
-	case stopped:
-		why, unpaid, err := r.unpaid(ctx, v)
-		switch {
-		case err != nil:
-			return err
-		case unpaid:
-			return r.suspend(ctx, v, o, why, instances)
-		}
-		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
-	case i.Actual == "" || i.Actual == "created" || i.Actual == "loading":
-		return r.booting(ctx, v, o, i, instances)
-	case i.Actual == "rebooting" || i.Actual == "recycling":
-		return nil
+	case bad != nil:
+		return fmt.Sprintf("the machine is not what was requested: it does not meet %q, and has cost %s", bad.Text, spent), whole
+	case limit > 0 && i.Price > limit*priceSlack:
+		return fmt.Sprintf("the instance costs %s an hour, more than max_price_per_hour, and has cost %s", dollars(i.Price), spent), whole
+	case dearer(offered, i, priceBound):
+		return fmt.Sprintf("the instance costs %s an hour, and its offer %s; it has cost %s",
+			dollars(i.Price), dollars(offered), spent), whole
 	}
-	// unknown, offline, and any other state.
-	if o.Odd.IsZero() {
-		o.Odd = now
+	return "", whole
+}
+
+// heard returns what the row of an instance says of it.
+func heard(i vastai.Instance, began, now time.Time) life.Event {
+	stage, why := i.Stage()
+	e := life.Event{Kind: stages[stage], At: now, Why: why, Bid: i.Bid, Stopped: i.Halted()}
+	if e.Kind == life.Loads {
+		e.At = began // it may run since the list
 	}
-	o.Status = "the host is " + i.Actual
-	if now.Sub(o.Odd) < oddGrace {
-		return nil
+	return e
+}
+
+// stages are what is heard of an instance by its row.
+var stages = map[vastai.Stage]life.Kind{
+	vastai.Loads: life.Loads, vastai.Runs: life.Running, vastai.Exited: life.Exits, vastai.Stopped: life.Halts, vastai.Stops: life.Wanes,
+	vastai.Restarts: "", // nothing follows
+	vastai.Falters:  life.Falters, vastai.BadMachine: life.Wrong, vastai.BadImage: life.NoImage,
+}
+
+// askID asks for the instance of an order that lists lack.
+func (r *Runner) askID(ctx context.Context, v *view, o *order) (e life.Event, more bool, err error) {
+	there, err := r.show(ctx, v, o.Instance)
+	switch {
+	case errors.Is(err, errNoTime):
+		return e, false, nil
+	case err != nil:
+		r.warn("it is not known whether an instance is gone", o, err)
+		return e, false, nil
+	case there:
+		r.once(ctx, "incomplete list", r.now().Add(time.Hour), "lists lack an instance that exists", "instance", o.Instance)
+		return life.Event{Kind: life.There, At: v.began}, true, nil
 	}
-	why := "the host was lost: it is " + i.Actual
-	if err := r.avoid(ctx, o.Machine, why); err != nil {
-		return err
-	}
-	if o.Ran.IsZero() {
-		why += " since before the task was seen running, and whether it has run is not known"
-	}
-	return r.lose(ctx, v, o, why, instances)
+	return life.Event{Kind: life.Gone, At: v.began}, true, nil
 }
 
 // billWait is how long a task whose instance may have destroyed itself waits for the bill: the market
 // bills by the day, and lags.
-const (
-	billWait = 36 * time.Hour
-	awaited  = "the instance has disappeared, maybe after the end of its task: waiting for the bill, which shows the exit code"
-)
+const billWait = 36 * time.Hour
 
-// mayHaveEnded reports whether an instance that has disappeared may have destroyed itself, a grace
-// after the end of its task. Such a task is not started again. Lists lag.
-func (r *Runner) mayHaveEnded(o *order) bool {
+// askBill looks in the bill for the end of a task whose instance is gone. An instance that may have destroyed itself, a
+// grace after the end of its task, does not run again. Lists lag.
+func (r *Runner) askBill(ctx context.Context, v *view, o *order) life.Event {
+	word, complete := r.toldByBill(ctx, v, o)
+	if word != "" {
+		r.step(o, life.Event{Kind: life.Tells, Word: word})
+	}
 	grace := r.grace(o)
-	return grace >= 0 && o.Missing.Sub(latest(o.Seen, o.Created))+r.Settle >= grace
+	return life.Event{
+		Kind: life.Billed, At: r.now(), Complete: complete,
+		Itself: grace >= 0 && o.MissingSince().Sub(latest(o.Seen, o.Created))+r.Settle >= grace,
+	}
 }
 
 func latest(a, b time.Time) time.Time {
@@ -620,23 +572,4 @@ func latest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// booting processes an instance whose container does not run yet.
-func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instance, instances []vastai.Instance) error {
-	if !o.Ran.IsZero() { // after a restart of the host: the wrapper will report it
-		return nil
-	}
-	switch {
-	case strings.Contains(i.Message, `"/bin/sh"`) && says(i.Message, []string{"no such file", "not found"}):
-		return r.finish(o, end{State: task.Error, Reason: "the image has no /bin/sh to run the task's command: " + i.Message})
-	case says(i.Message, imageFaults):
-		return r.finish(o, end{State: task.Error, Reason: "the image cannot be pulled: " + i.Message})
-	case says(i.Message, machineFaults):
-		return r.fault(ctx, v, o, "the machine cannot run the image: "+i.Message, instances)
-	case r.Limits.Boot > 0 && v.began.Sub(latest(o.Created, o.Found)) > r.Limits.Boot: // it may run since the list
-		return r.fault(ctx, v, o, "the image was not loaded within boot_timeout", instances)
-	}
-	o.Status = "the machine loads the image"
-	return nil
 }

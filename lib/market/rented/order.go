@@ -19,90 +19,72 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// order is all that is known of one attempt of a task. It holds no secret: variables and command stay
-// in the task's directory.
+// order is all that is known of one attempt of a task: which one it is, where it stands, the machine, and the money. It
+// holds no secret: variables and command stay in the task's directory.
 type order struct {
+	identity
+	life.State
+	rental
+	ledger
+	End *end `json:"end,omitempty"`
+
+	saved []byte // content of its file
+	// unread is why the log of a container that has ended could not be read just now.
+	unread error
+}
+
+// identity is which attempt it is, and what it needs.
+type identity struct {
 	Task    task.ID `json:"task"`
 	Attempt int     `json:"attempt"`
 	Slug    string  `json:"slug,omitempty"`
-	Dir     string  `json:"dir,omitempty"` // of the task
-	Image   string  `json:"image,omitempty"`
-	Find    string  `json:"find,omitempty"` // the task's own request
+	Dir     string  `json:"dir,omitempty"`   // of the task
+	Image   string  `json:"image,omitempty"` // "": the order was rebuilt from an instance, and cannot be placed again
+	Find    string  `json:"find,omitempty"`  // the task's own request
 	Nonce   string  `json:"nonce"`
-	// Number counts the labels that were used: each instance gets another one.
-	Number int       `json:"number"`
-	Tries  int       `json:"tries"`           // instances so far
-	Intent time.Time `json:"intent,omitzero"` // from when on there may be an instance
-	// GivenUp is when the answer to a request was given up: until then there may be a new instance.
-	GivenUp time.Time `json:"given_up,omitzero"`
-	Misses  int       `json:"misses,omitempty"` // how many lists did not have it
-	// MissedAt is when the last of those lists was requested.
-	MissedAt time.Time `json:"missed_at,omitzero"`
-	// Unanswered says that the answer to a request was lost: there may have been an instance that no
-	// list has shown, and that only the bill shows.
-	Unanswered bool    `json:"unanswered,omitempty"`
-	Offer      int64   `json:"offer,omitempty"`   // what was ordered
-	Machine    int64   `json:"machine,omitempty"` // and where it is
-	GPU        string  `json:"gpu,omitempty"`
-	Price      float64 `json:"price,omitempty"`   // dollars an hour
-	Bid        float64 `json:"bid,omitempty"`     // the part of it that is bid, for an interruptible machine
-	Traffic    float64 `json:"traffic,omitempty"` // dollars, of image and models
-	// Rejected is how many times in a row the market has rejected this order, each with another
-	// offer. Held is until when it is not tried again for that reason.
-	Rejected int       `json:"rejected,omitempty"`
-	Holds    int       `json:"holds,omitempty"`
-	Held     time.Time `json:"held,omitzero"`
+}
 
-	Instance int64     `json:"instance,omitempty"`
-	Unnoted  bool      `json:"unnoted,omitempty"` // the journal may not have it
-	Created  time.Time `json:"created,omitzero"`
-	Found    time.Time `json:"found,omitzero"` // when it was found, if another process has created it
-	Ran      time.Time `json:"ran,omitzero"`   // when it was first seen running
-	Odd      time.Time `json:"odd,omitzero"`   // since when its state proves nothing
-	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a report of the wrapper
-	DeadAt   time.Time `json:"dead_at,omitzero"`
-	Absent   int       `json:"absent,omitempty"`
-	Missing  time.Time `json:"missing,omitzero"` // since when lists do not show it
-	Seen     time.Time `json:"seen,omitzero"`    // when a list has last shown it, accurate to a third of the grace
+// rental is what was ordered last, and what is known of the machine and its log.
+type rental struct {
+	Offer   int64   `json:"offer,omitempty"`
+	Machine int64   `json:"machine,omitempty"`
+	GPU     string  `json:"gpu,omitempty"`
+	Price   float64 `json:"price,omitempty"`   // dollars an hour
+	Bid     float64 `json:"bid,omitempty"`     // the part of it that is bid, for an interruptible machine
+	Traffic float64 `json:"traffic,omitempty"` // dollars, of image and models
+
+	Unnoted bool      `json:"unnoted,omitempty"` // the journal may not have it
+	Checked bool      `json:"checked,omitempty"` // it is the machine that was ordered
+	Seen    time.Time `json:"seen,omitzero"`     // when a list has last shown it, accurate to a third of the grace
 	// Grace is how long after the end its container destroys the instance; negative: it stops it
-	// instead; 0: unknown, as in orders of older releases.
+	// instead; 0: unknown.
 	Grace    time.Duration `json:"grace,omitempty"`
 	Nameless int           `json:"nameless,omitempty"` // how many rows without a label were in the list that has shown it last
-	LogAt    time.Time     `json:"log_at,omitzero"`    // when its log was last read
-	LogFrom  int64         `json:"log_from,omitempty"` // offset of this instance's output in the task's
-	Mute     int           `json:"mute,omitempty"`     // how many times its log could not be read since then
-	Told     string        `json:"told,omitempty"`     // how the task has ended, by the label of the instance ToldBy
-	ToldBy   int64         `json:"told_by,omitempty"`
-	Checked  bool          `json:"checked,omitempty"` // it is the machine that was ordered
-	Losses   int           `json:"losses,omitempty"`  // machines that were lost while the task ran
-	Status   string        `json:"status,omitempty"`
 
-	End    *end     `json:"end,omitempty"`
-	Doomed []doomed `json:"doomed,omitempty"`
-	Spent  float64  `json:"spent,omitempty"` // dollars, on instances before this one
+	LogAt   time.Time `json:"log_at,omitzero"`    // when its log was last read
+	LogFrom int64     `json:"log_from,omitempty"` // offset of this instance's output in the task's
+	Mute    int       `json:"mute,omitempty"`     // how many times its log could not be read since then
+}
+
+// ledger is what the instances of an order have cost.
+type ledger struct {
+	Spent float64 `json:"spent,omitempty"` // dollars, on instances before this one
 	// Bills has what the market has billed for this instance and earlier ones.
 	Bills map[int64]bill `json:"bills,omitempty"`
 	Past  []spell        `json:"past,omitempty"` // the instances before this one
-	// Rebuilt says that the order was rebuilt from an instance: what is needed to order another one
-	// may be lost.
-	Rebuilt bool `json:"rebuilt,omitempty"`
-
-	saved []byte // content of its file
 }
 
-// end is how a task has ended.
+// end is how a task has ended, when, and for how much.
 type end struct {
-	At        time.Time  `json:"at"`
-	State     task.State `json:"state"`
-	Code      int        `json:"code"`
-	Reason    string     `json:"reason,omitempty"`
-	Cancelled bool       `json:"cancelled,omitempty"`
-	Cost      float64    `json:"cost"`
-	Estimated float64    `json:"estimated,omitempty"` // without regard to bills
+	At time.Time `json:"at"`
+	life.End
+	Cost      float64 `json:"cost"`
+	Estimated float64 `json:"estimated,omitempty"` // without regard to bills
 }
 
 // bill is what was billed for an instance until a time.
@@ -119,15 +101,13 @@ type spell struct {
 	Unseen bool `json:"unseen,omitempty"`
 }
 
-// doomed is an instance that is to be destroyed.
-type doomed struct {
-	ID     int64     `json:"id"`
-	Absent int       `json:"absent,omitempty"`
-	Seen   time.Time `json:"seen,omitzero"`   // the last list that showed or missed it
-	Shown  int       `json:"shown,omitempty"` // how many lists have shown it
-	// Counted says that the start of the task there is counted as a loss.
-	Counted bool `json:"counted,omitempty"`
+// newOrder returns an order of an attempt of which nothing else is known.
+func newOrder(id task.ID, attempt int) *order {
+	return &order{identity: identity{Task: id, Attempt: attempt}, State: life.State{Phase: life.Waits, Number: 1}}
 }
+
+// nameOf returns the name of the order of an attempt.
+func nameOf(id task.ID, attempt int) string { return string(id) + "." + strconv.Itoa(attempt) }
 
 const (
 	ordersDir, doneDir = "orders", "done"
@@ -201,7 +181,10 @@ func (r *Runner) untracked(i vastai.Instance) (bool, error) {
 	return of != mark, err
 }
 
-func (o *order) name() string { return string(o.Task) + "." + strconv.Itoa(o.Attempt) }
+func (o *order) name() string { return nameOf(o.Task, o.Attempt) }
+
+// rebuilt reports whether the order was rebuilt from an instance: what is needed to order another one is lost.
+func (o *order) rebuilt() bool { return o.Image == "" }
 
 // job returns the job's name, which does not change with the instance.
 func (r *Runner) job(o *order) string { return r.label(o.Task, o.Attempt, 1) }
@@ -239,7 +222,7 @@ func bears(i vastai.Instance, label string) bool {
 // ParseLabel parses the label of an instance of any agent of this project.
 func ParseLabel(s string) (Label, bool) {
 	s, end, told := strings.Cut(s, endMark)
-	if told && parseEnding(end) == nil {
+	if _, known := life.Word(end); told && !known {
 		return Label{}, false
 	}
 	p := strings.Split(s, ":")
@@ -274,6 +257,11 @@ func (r *Runner) read(dir, name string) (*order, error) {
 	o := &order{}
 	if err := json.Unmarshal(b, o); err != nil || o.name() != name {
 		return nil, fmt.Errorf("%s: not an order", r.orderPath(dir, name))
+	}
+	if o.Phase == "" {
+		if err := o.convert(b, dir == ordersDir); err != nil {
+			return nil, err
+		}
 	}
 	if dir == ordersDir {
 		o.saved = b
@@ -324,12 +312,6 @@ func (r *Runner) orders() ([]string, error) {
 
 // close closes an order of which the market has no instance any more.
 func (r *Runner) close(o *order) error {
-	if !o.Intent.IsZero() {
-		o.Unanswered = true
-		if err := r.save(o); err != nil {
-			return err
-		}
-	}
 	if err := r.journal(o, "gone", 0); err != nil {
 		return err
 	}
@@ -429,75 +411,31 @@ func (o *order) estimate(now time.Time) float64 {
 // there returns until when the present instance may have existed: what lists no longer show costs
 // nothing.
 func (o *order) there(now time.Time) time.Time {
-	if !o.Missing.IsZero() && o.Missing.Before(now) {
-		return o.Missing
+	if missing := o.MissingSince(); !missing.IsZero() && missing.Before(now) {
+		return missing
 	}
 	return now
 }
 
-// awaits reports whether an order only waits for the bill.
-func (o *order) awaits() bool { return o.End == nil && o.Absent >= 2 && o.Status == awaited }
-
-// part records what the present instance has cost, and has it destroyed. Counted says that the start
-// of the task there is counted as a loss.
-func (o *order) part(now time.Time, counted bool) {
-	if o.Instance == 0 {
-		return
-	}
-	cost := o.estimate(now)
-	o.Past = append(o.Past, spell{ID: o.Instance, Cost: cost})
+// part enters what an instance that is given up has cost.
+func (o *order) part(id int64, cost float64) {
+	o.Past = append(o.Past, spell{ID: id, Cost: cost})
 	o.Spent += cost
-	if o.doom(o.Instance); len(o.Doomed) > 0 {
-		o.Doomed[len(o.Doomed)-1].Counted = counted
-	}
-	o.Instance, o.Absent, o.Dead, o.Checked = 0, 0, 0, false
-	o.Ran, o.Odd, o.Missing, o.Seen, o.DeadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	o.Number++
+	o.Checked, o.Seen = false, time.Time{}
 }
 
-func (o *order) doom(id int64) {
-	if id > 0 && !o.isDoomed(id) {
-		o.Doomed = append(o.Doomed, doomed{ID: id})
-	}
-}
-
-func (o *order) isDoomed(id int64) bool {
-	return slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.ID == id })
-}
-
-// take records an instance that was found as that of the order.
-func (o *order) take(i vastai.Instance, now time.Time) {
-	// The market's clock may differ.
-	created := i.Started
-	if created.IsZero() || created.After(now) {
-		created = now
-	}
-	if created.Before(o.Intent) {
-		created = o.Intent
-	}
-	o.Instance, o.Created, o.Found, o.Absent, o.Misses, o.MissedAt, o.Intent = i.ID, created, now, 0, 0, time.Time{}, time.Time{}
-	o.fill(i)
-	o.Tries++
-	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == i.ID })
-}
-
-// asked returns the latest time at which the market may still have carried out the last request for an
-// instance, as far as is known. Lists may lag from then on: a request can take longer than they do.
-func (o *order) asked() time.Time { return latest(o.Intent, o.GivenUp) }
-
-// rewind moves times in the future to the present, as after the clock was set back: the order would
-// not be processed until then.
+// rewind moves times in the future to the present, as after the clock was set back.
 func (o *order) rewind(now time.Time) {
-	for _, t := range []*time.Time{
-		&o.Intent, &o.GivenUp, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.Seen, &o.LogAt, &o.MissedAt, &o.Held,
-	} {
-		if t != &o.Held && t.After(now.Add(time.Minute)) || t.After(now.Add(2*longestHold)) {
+	o.Rewind(now)
+	for _, t := range []*time.Time{&o.Seen, &o.LogAt} {
+		if t.After(now.Add(time.Minute)) {
 			*t = now.Add(-time.Millisecond)
 		}
 	}
 }
 
-func (o *order) fill(i vastai.Instance) {
+// fill enters what a row shows of the present instance, and returns the last word that its label has.
+func (o *order) fill(i vastai.Instance) (word string) {
 	if i.Price > 0 {
 		o.Price = i.Price
 	}
@@ -510,9 +448,10 @@ func (o *order) fill(i vastai.Instance) {
 	if grace := i.Env(graceEnv); grace != "" {
 		o.Grace = armed(grace, i.Env(endEnv))
 	}
-	if l, ok := ParseLabel(i.Label); ok && l.End != "" && l.Task == o.Task && l.Attempt == o.Attempt {
-		o.Told, o.ToldBy = l.End, i.ID
+	if l, ok := ParseLabel(i.Label); ok && l.Task == o.Task && l.Attempt == o.Attempt {
+		return l.End
 	}
+	return ""
 }
 
 // market is the state that all orders share: when the last ones were placed, the avoided machines, and
@@ -524,6 +463,8 @@ type market struct {
 	// is when a task has done better on any machine.
 	Quick map[int64]quick `json:"quick,omitempty"`
 	Well  time.Time       `json:"well,omitzero"`
+	// Scarce is why there was no suitable offer lately, by the filters.
+	Scarce map[string]Scarce `json:"scarce,omitempty"`
 }
 
 // Avoided says until when and why a machine is avoided.
@@ -562,7 +503,7 @@ func (m *market) ran(machine int64, id task.ID, failed bool, now time.Time) (bla
 }
 
 func (r *Runner) readMarket() (market, error) {
-	m := market{Avoided: map[int64]Avoided{}, Quick: map[int64]quick{}}
+	m := market{Avoided: map[int64]Avoided{}, Quick: map[int64]quick{}, Scarce: map[string]Scarce{}}
 	b, err := os.ReadFile(filepath.Join(r.Dir, "market.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -582,12 +523,16 @@ func (r *Runner) readMarket() (market, error) {
 	}
 	m.Creates = slices.DeleteFunc(m.Creates, func(t time.Time) bool { return now.Sub(t) > time.Hour })
 	maps.DeleteFunc(m.Avoided, func(_ int64, a Avoided) bool { return now.After(a.Until) })
+	maps.DeleteFunc(m.Scarce, func(_ string, s Scarce) bool { return now.Sub(s.At).Abs() > scarceTime })
 	maps.DeleteFunc(m.Quick, func(_ int64, q quick) bool { return now.Sub(q.Since) > r.Avoid })
 	if m.Avoided == nil {
 		m.Avoided = map[int64]Avoided{}
 	}
 	if m.Quick == nil {
 		m.Quick = map[int64]quick{}
+	}
+	if m.Scarce == nil {
+		m.Scarce = map[string]Scarce{}
 	}
 	return m, nil
 }

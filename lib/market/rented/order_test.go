@@ -36,7 +36,7 @@ func TestWaitingTasks(t *testing.T) {
 	searches := 0
 	for n := range 60 {
 		c := pass()
-		if c["all"] > 3 {
+		if c["all"] > 3 && n > 0 { // once an hour, one more tells which filter removes most
 			t.Errorf("pass %d: %v", n, c)
 		}
 		searches += c["search"]
@@ -222,7 +222,7 @@ func TestLongVariable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.Start(t.Context(), sub)
-	if hint := fault.HintOf(err); !strings.HasPrefix(hint, "the variable LONG has 300 bytes, and Vast.ai documents a limit of 256 for each; else check image") {
+	if hint := fault.HintOf(err); !strings.HasPrefix(hint, "the variable LONG has 300 bytes, and the market documents a limit of 256 for each; else check image") {
 		t.Errorf("%v, hint %q", err, hint)
 	}
 }

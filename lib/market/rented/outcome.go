@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -27,11 +28,116 @@ func over(dir string) bool {
 	return err == nil
 }
 
+// rules are what counts for an order.
+func (r *Runner) rules(o *order) life.Rules {
+	rules := life.Rules{Settle: r.Settle, Boot: r.Limits.Boot, Runtime: r.Limits.Runtime}
+	if r.BillInterval > 0 {
+		rules.BillWait = billWait
+	}
+	if !o.rebuilt() { // else what is needed to order another machine may be lost
+		rules.Retries, rules.Machines = r.Retries, maxTries
+	}
+	return rules
+}
+
+// step says what was heard of an order, and returns what follows.
+func (r *Runner) step(o *order, e life.Event) life.Do {
+	var do life.Do
+	o.State, do = o.Next(e, r.rules(o))
+	return do
+}
+
+// hear says what was heard of an order with an instance, carries out what follows, says what came of that, and so on,
+// until nothing follows.
+func (r *Runner) hear(ctx context.Context, v *view, o *order, e life.Event) error {
+	for more := true; more; {
+		before := o.State
+		do := r.step(o, e)
+		var err error
+		if e, more, err = r.carry(ctx, v, o, before, do, e); err != nil {
+			o.State = before
+			return err
+		}
+		if o.Phase == life.Over && o.End == nil {
+			if err := r.finish(o, do.End); err != nil {
+				o.State = before
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// carry carries out what follows, and returns what came of it.
+func (r *Runner) carry(
+	ctx context.Context, v *view, o *order, before life.State, do life.Do, cause life.Event,
+) (e life.Event, more bool, err error) {
+	if do.Avoid {
+		if err := r.avoid(ctx, o.Machine, do.Why); err != nil {
+			return e, false, err
+		}
+	}
+	switch do.Action {
+	case life.AskID:
+		return r.askID(ctx, v, o)
+	case life.AskBill:
+		return r.askBill(ctx, v, o), true, nil
+	case life.AskAccount:
+		return r.askAccount(ctx, v, do.Why)
+	case life.Listen, life.ListenOver:
+		return r.listen(ctx, v, o, do.Action == life.ListenOver, cause)
+	case life.Read:
+		return r.readLast(ctx, o, do.End), true, nil
+	case life.Await:
+		r.say("instance disappeared", o, "status", o.Status)
+		r.remark(o, o.Status)
+	case life.Fault, life.Lost:
+		err = r.giveUp(o, before, do)
+	case life.Finish:
+		r.deaf(o)
+	}
+	return e, false, err
+}
+
+// giveUp enters that an instance is given up.
+func (r *Runner) giveUp(o *order, before life.State, do life.Do) error {
+	was := *o
+	was.State, was.End = before, nil
+	if do.Action == life.Fault {
+		was.Status = do.Why
+		if err := r.journal(&was, "fault", 0); err != nil {
+			return err
+		}
+		r.say("machine at fault", &was, "reason", do.Why)
+	} else {
+		was.Status = o.Status
+		if err := r.journal(&was, "lost", 0); err != nil {
+			return err
+		}
+		r.say("machine lost", &was, "reason", do.Why, "losses", o.Losses)
+		r.deaf(o)
+		r.remark(o, o.Status)
+		if info, err := os.Stat(filepath.Join(o.Dir, runner.Output)); err == nil {
+			o.LogFrom = info.Size()
+		}
+	}
+	o.part(was.Instance, was.estimate(r.now()))
+	return nil
+}
+
+// deaf says in the output that its end is missing.
+func (r *Runner) deaf(o *order) {
+	if o.unread != nil {
+		r.remark(o, "the end of the log could not be read: "+why(o.unread))
+	}
+	o.unread = nil
+}
+
 // drop ends an order that has no instance, of a task that was stopped meanwhile. The answer to a
 // request may have been lost: an instance that appears later is destroyed.
 func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances []vastai.Instance) error {
 	for _, i := range fresh {
-		o.doom(i.ID)
+		r.step(o, life.Event{Kind: life.Double, ID: i.ID})
 	}
 	if len(fresh) > 0 {
 		r.say("an instance is destroyed, as its task had ended before it was found", o)
@@ -39,14 +145,13 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 	if err := r.sweep(ctx, v, o, instances); err != nil {
 		return err
 	}
-	late := !o.Intent.IsZero() && (r.hides(v.list, o) || v.began.Sub(o.asked()) < 2*r.Settle)
-	if len(o.Doomed) > 0 || late {
-		return r.save(o)
+	switch do := r.step(o, life.Event{Kind: life.Unwanted, At: v.began, Hidden: r.hides(v.list, o)}); do.Action {
+	case life.Forget:
+		return r.forget(o)
+	case life.Finish:
+		return errors.Join(r.finish(o, do.End), r.close(o))
 	}
-	if o.Tries > 0 || o.Unanswered || !o.Intent.IsZero() {
-		return errors.Join(r.finish(o, end{State: task.Stopped, Reason: "its task has ended"}), r.close(o))
-	}
-	return r.forget(o)
+	return r.save(o)
 }
 
 // patientLists is how many lists may show an instance that is to be destroyed, until that is reported.
@@ -59,12 +164,9 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 	label := r.label(o.Task, o.Attempt, o.Number)
 	for _, i := range instances {
 		// If the order has an instance, or has ended, any other one is not needed.
-		if i.ID != o.Instance && (o.Instance != 0 || o.End != nil || !bears(i, label)) {
-			o.doom(i.ID)
+		if o.Instance != 0 || o.Phase == life.Over || !bears(i, label) {
+			r.step(o, life.Event{Kind: life.Double, ID: i.ID})
 		}
-	}
-	if o.End != nil && o.Instance != 0 {
-		o.doom(o.Instance)
 	}
 	if len(o.Doomed) == 0 {
 		return nil
@@ -72,46 +174,48 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 	if err := r.save(o); err != nil {
 		return err
 	}
-	var rest []doomed
 	hidden := r.hides(v.list, o)
-	for _, d := range o.Doomed {
+	for _, d := range slices.Clone(o.Doomed) {
 		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
-		fresh := d.Seen.Before(v.began)
-		d.Seen = v.began
-		gone := false
-		switch {
-		case at < 0 && hidden:
-		case at < 0:
-			if fresh {
-				d.Absent++
+		if at < 0 && !hidden {
+			do := r.step(o, life.Event{Kind: life.DoomedLost, At: v.began, ID: d.ID})
+			if do.Action == life.AskID && r.isGone(ctx, v, o, d.ID) {
+				r.step(o, life.Event{Kind: life.DoomedGone, ID: d.ID})
 			}
-			gone = d.Absent >= 2
-			if o.End == nil {
-				gone = r.isGone(ctx, v, o, d.ID)
-			}
-		default:
-			if d.Absent, o.Nameless = 0, v.list.Nameless(); fresh {
-				d.Shown++
-			}
-			if d.Shown > patientLists {
-				v.stubborn = append(v.stubborn, d.ID)
-			}
-			if err := r.began(o, &d, v.all[at]); err != nil {
+		}
+		if at < 0 {
+			continue
+		}
+		o.Nameless = v.list.Nameless()
+		if err := r.remains(o, v.all[at], v.began); err != nil {
+			return err
+		}
+		if now := slices.IndexFunc(o.Doomed, func(n life.Doomed) bool { return n.ID == d.ID }); o.Doomed[now].Shown > patientLists {
+			v.stubborn = append(v.stubborn, d.ID)
+		}
+		if v.dooms < maxDooms {
+			v.dooms++
+			if err := r.journal(o, "destroy", d.ID); err != nil {
 				return err
 			}
-			if v.dooms < maxDooms {
-				v.dooms++
-				if err := r.journal(o, "destroy", d.ID); err != nil {
-					return err
-				}
-				v.doomed = append(v.doomed, d.ID)
-			}
-		}
-		if !gone {
-			rest = append(rest, d)
+			v.doomed = append(v.doomed, d.ID)
 		}
 	}
-	o.Doomed = rest
+	return nil
+}
+
+// remains enters that a list still shows an instance that is to be destroyed. If it has begun the task although it was
+// given up before it was seen running, that counts.
+func (r *Runner) remains(o *order, i vastai.Instance, at time.Time) error {
+	stage, _ := i.Stage()
+	begun := stage.Begun() && !over(o.Dir)
+	switch do := r.step(o, life.Event{Kind: life.DoomedShown, At: at, ID: i.ID, Begun: begun}); do.Action {
+	case life.Finish:
+		return r.finish(o, do.End)
+	case life.Lost:
+		r.say("machine lost", o, "reason", do.Why, "losses", o.Losses)
+		return r.journal(o, "lost", i.ID)
+	}
 	return nil
 }
 
@@ -141,47 +245,24 @@ func (r *Runner) show(ctx context.Context, v *view, id int64) (there bool, err e
 	return i != nil, err
 }
 
-// began counts a start of the task on an instance that was given up before it was seen running: the
-// task may not run again unless it may after a loss.
-func (r *Runner) began(o *order, d *doomed, i vastai.Instance) error {
-	if d.Counted || o.End != nil || o.Instance != 0 || over(o.Dir) || i.Actual != "running" && i.Actual != "exited" {
-		return nil
-	}
-	d.Counted = true
-	why := fmt.Sprintf("%s; instance %d has begun the task before it was gone", o.Status, d.ID)
-	if o.Rebuilt || o.Losses >= r.Retries {
-		return r.finish(o, end{State: task.Error, Reason: why})
-	}
-	o.Losses++
-	o.Status = fmt.Sprintf("%s; the task is started again (%d of %d)", why, o.Losses, r.Retries)
-	r.say("machine lost", o, "reason", why, "losses", o.Losses)
-	return r.journal(o, "lost", d.ID)
-}
-
 func (r *Runner) warn(what string, o *order, err error) {
 	if r.Log != nil {
 		r.Log.Warn(what, "task", o.Task, "instance", o.Instance, "error", err)
 	}
 }
 
-// doubt returns an error while an instance may run the task that is not the order's own: the task keeps
-// it until it is known to be gone, and nothing else is ordered.
-func (o *order) doubt() error {
-	if len(o.Doomed) == 0 {
-		return nil
+// mayOrder returns an error while nothing may be ordered: an instance may run the task that is not the order's own, or
+// the order is held.
+func (r *Runner) mayOrder(o *order) error {
+	if _, do := o.Next(life.Event{Kind: life.Turn, At: r.now()}, r.rules(o)); do.Action == life.Wait {
+		return later("%s", do.Why)
 	}
-	return later("instance %d may still run the task, and is being destroyed", o.Doomed[0].ID)
+	return nil
 }
 
 // again orders another instance for a task that has lost one before it ran.
 func (r *Runner) again(ctx context.Context, v *view, o *order) error {
-	if v.ordering { // one per turn
-		return nil
-	}
-	if o.doubt() != nil {
-		return nil
-	}
-	if o.Held.After(r.now()) {
+	if v.ordering || r.mayOrder(o) != nil { // one per turn
 		return nil
 	}
 	v.ordering = true
@@ -192,7 +273,8 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 	}
 	switch {
 	case errors.Is(err, runner.ErrRefused):
-		return r.finish(o, end{State: task.Error, Reason: fault.Text(err)})
+		do := r.step(o, life.Event{Kind: life.Cancel, At: r.now(), End: life.End{State: task.Error, Reason: fault.Text(err)}})
+		return r.finish(o, do.End)
 	case err != nil:
 		before := o.Status
 		if o.Status = "waiting for another machine: " + fault.Text(err); o.Status != before { // once, not in each turn
@@ -203,8 +285,8 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 }
 
 // finish records how a task has ended.
-func (r *Runner) finish(o *order, e end) error {
-	e.At, e.Cost, e.Estimated = r.now(), o.cost(r.now()), o.Spent
+func (r *Runner) finish(o *order, said life.End) error {
+	e := end{At: r.now(), End: said, Cost: o.cost(r.now()), Estimated: o.Spent}
 	if o.Instance != 0 {
 		e.Estimated += o.estimate(e.At)
 	}
@@ -213,7 +295,7 @@ func (r *Runner) finish(o *order, e end) error {
 		o.End = nil // it is found again
 		return err
 	}
-	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
+	r.say("task over", o, "state", said.State, "cost", dollars(e.Cost))
 	if err := r.save(o); err != nil {
 		return err
 	}
@@ -221,71 +303,17 @@ func (r *Runner) finish(o *order, e end) error {
 	return nil
 }
 
-// fault gives up an instance whose machine is faulty.
-func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
-	if said := o.told(); said != nil {
-		return r.finish(o, verdict(*said)) // its task had already ended
-	}
-	o.Status = why
-	if err := errors.Join(r.journal(o, "fault", 0), r.avoid(ctx, o.Machine, why)); err != nil {
-		return err
-	}
-	r.say("machine at fault", o, "reason", why)
-	o.part(r.now(), false)
-	if o.Tries-o.Losses >= maxTries || o.Rebuilt {
-		return r.finish(o, end{State: task.Error, Reason: "no machine could run the image: " + why})
-	}
-	o.Status += "; another one is ordered when it is gone"
-	return r.sweep(ctx, v, o, instances)
-}
-
-// unpaid reports whether the market has stopped an instance as the account has no credit: then it stops
+// askAccount asks whether the market has stopped an instance as the account has no credit: then it stops
 // all of them. The account is asked once for all orders of a turn.
-func (r *Runner) unpaid(ctx context.Context, v *view) (why string, unpaid bool, err error) {
+func (r *Runner) askAccount(ctx context.Context, v *view, why string) (life.Event, bool, error) {
 	account, err := r.API.Account(ctx, v.began)
 	if err != nil {
-		return "", false, fmt.Errorf("an instance was stopped, and whether for lack of credit is not known: %w", err)
+		return life.Event{}, false, fmt.Errorf("an instance was stopped, and whether for lack of credit is not known: %w", err)
 	}
 	if account.Credit > 0 {
-		return "", false, nil
+		return life.Event{Kind: life.Paid, At: r.now(), Why: why}, true, nil
 	}
 	why = fmt.Sprintf("no credit: the market has stopped all instances, as the account has $%.2f", account.Credit)
 	r.once(ctx, "no credit", r.now().Add(time.Hour), why+"; nothing is ordered until there is more")
-	return why, true, nil
-}
-
-// suspend gives up an instance that has not run, of which its machine is not to blame.
-func (r *Runner) suspend(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
-	o.Status = why
-	if err := r.journal(o, "fault", 0); err != nil {
-		return err
-	}
-	o.part(r.now(), false)
-	return r.sweep(ctx, v, o, instances)
-}
-
-// lose gives up an instance that was lost while the task ran. The task is started again on another
-// machine, as often as the configuration allows, once the market no longer shows the lost one.
-func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
-	if said := o.told(); said != nil {
-		return r.finish(o, verdict(*said)) // its task had already ended
-	}
-	if o.Rebuilt || o.Losses >= r.Retries {
-		if r.Retries > 0 && !o.Rebuilt {
-			why += fmt.Sprintf("; the task was started again %d of %d times that retries_on_loss allows", o.Losses, r.Retries)
-		}
-		return r.finish(o, end{State: task.Error, Reason: why})
-	}
-	o.Losses++
-	o.Status = fmt.Sprintf("%s; the task is started again (%d of %d)", why, o.Losses, r.Retries)
-	if err := r.journal(o, "lost", 0); err != nil {
-		return err
-	}
-	r.say("machine lost", o, "reason", why, "losses", o.Losses)
-	r.remark(o, o.Status)
-	if info, err := os.Stat(filepath.Join(o.Dir, runner.Output)); err == nil {
-		o.LogFrom = info.Size()
-	}
-	o.part(r.now(), true)
-	return r.sweep(ctx, v, o, instances)
+	return life.Event{Kind: life.Unpaid, At: r.now(), Why: why}, true, nil
 }

@@ -17,13 +17,11 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
-
-// maxOffers is how many offers of one search are tried.
-const maxOffers = 5
 
 // waiting limits how long to wait for a lock.
 func (r *Runner) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -37,10 +35,7 @@ func later(format string, args ...any) error {
 // place orders an instance. All agents' processes of this host order one after another: limits hold
 // for their sum.
 func (r *Runner) place(ctx context.Context, o *order) error {
-	if wait := o.Held.Sub(r.now()); wait > 0 {
-		return later("the order is held for %v: %s", wait.Round(time.Second), o.Status)
-	}
-	if err := o.doubt(); err != nil {
+	if err := r.mayOrder(o); err != nil {
 		return err
 	}
 	env, command, err := environment(o.Dir)
@@ -74,6 +69,9 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	}
 	offers, err := r.offers(ctx, o.wish(), m)
 	if err != nil {
+		if err := r.writeMarket(m); err != nil { // why there is none
+			return err
+		}
 		return r.ordering(ctx, err)
 	}
 	r.arm(env, o)
@@ -84,7 +82,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err := request.Check(); err != nil {
 		return fmt.Errorf("%w: %w", runner.ErrRefused, err)
 	}
-	for _, offer := range offers[:min(len(offers), maxOffers)] {
+	for _, offer := range offers[:min(len(offers), life.OffersInARow)] {
 		if n := r.Limits.CreatesPerHour; n > 0 && len(m.Creates) >= n {
 			return later("%d instances were ordered within an hour, as many as max_creates_per_hour", n)
 		}
@@ -92,105 +90,88 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 			return later("%s", why) // the next offer is dearer
 		}
 		request.Label, request.Bid = r.label(o.Task, o.Attempt, o.Number), offer.bid
-		o.Intent, o.Offer, o.Machine, o.GPU, o.Price, o.Bid = r.now(), offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
+		o.Offer, o.Machine, o.GPU, o.Price, o.Bid = offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
 		o.Traffic = offer.DownCost*r.Estimate.Down + offer.UpCost*r.Estimate.Up
-		m.Creates = append(m.Creates, o.Intent)
+		r.step(o, life.Event{Kind: life.Sent, At: r.now()})
+		m.Creates = append(m.Creates, o.Since)
 		if err := errors.Join(r.save(o), r.writeMarket(m), r.journal(o, "intent", 0)); err != nil {
 			return err
 		}
 		created, err := r.API.Create(ctx, offer.ID, request)
-		if err == nil {
-			o.Instance, o.Created, o.Misses, o.Absent = created.ID, r.now(), 0, 0
-			o.Found, o.Intent, o.MissedAt = time.Time{}, time.Time{}, time.Time{}
-			o.Tries++
-			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
-			o.Checked, o.Rejected, o.Holds, o.Held = false, 0, 0, time.Time{}
-			return r.created(o, "instance ordered")
-		}
-		if errors.Is(err, vastai.ErrUnknown) {
-			// The intent stays: the next process first looks for an instance.
-			o.GivenUp = r.now()
-			if saveErr := r.save(o); saveErr != nil {
-				return saveErr
+		answer := life.Event{Kind: life.Refused, At: r.now(), ID: created.ID}
+		switch {
+		case err == nil:
+			answer.Kind = life.Made
+		case errors.Is(err, vastai.ErrUnknown):
+			answer.Kind = life.NoAnswer
+		case created.ID > 0:
+			answer.Kind = life.Flawed
+		case errors.Is(err, vastai.ErrRejected):
+			// Only a request for the account itself shows that the key is invalid.
+			if o.Rejected%life.OffersInARow == 0 {
+				if _, auth := r.API.Account(ctx, r.now()); errors.Is(auth, vastai.ErrAuth) {
+					r.step(o, answer)
+					return errors.Join(r.save(o), auth)
+				}
 			}
-			return later("the answer to an order was lost: %w", err)
+			answer.Kind, answer.Why, answer.Lacking = life.Rejected, err.Error(), vastai.LacksPermission(err)
 		}
-		o.Intent = time.Time{}
-		if created.ID > 0 {
-			o.doom(created.ID)
-			// It may appear in lists for a while, and must not be taken for the next one.
-			o.Number++
+		do := r.step(o, answer)
+		if answer.Kind == life.Made {
+			o.LogAt, o.Checked = time.Time{}, false
+			return r.created(o, "instance ordered")
 		}
 		if saveErr := r.save(o); saveErr != nil {
 			return saveErr
 		}
-		if created.ID > 0 {
-			if err := r.destroy(ctx, o, created.ID); err != nil {
-				return err
-			}
-		}
 		switch {
-		case created.ID > 0: // it may run the task until it is gone
-			return o.doubt()
-		case errors.Is(err, vastai.ErrOfferGone):
-			continue
-		case errors.Is(err, vastai.ErrRejected):
-			if hold, err := r.rejected(ctx, o, env, err); err != nil || hold {
+		case answer.Kind == life.NoAnswer: // the next process first looks for an instance
+			return later("the answer to an order was lost: %w", err)
+		case answer.Kind == life.Flawed: // it may run the task until it is gone
+			return cmp.Or(r.destroy(ctx, o, created.ID), r.mayOrder(o))
+		case answer.Kind == life.Rejected:
+			hold, err := r.rejected(o, env, err, do.Action == life.Hold)
+			if hold || err != nil {
 				return errors.Join(r.save(o), err)
 			}
-			continue
+		case errors.Is(err, vastai.ErrOfferGone):
 		case errors.Is(err, vastai.ErrCredit):
 			return later("no credit: %w", err)
 		case errors.Is(err, vastai.ErrBusy):
 			return later("%w", err)
 		case errors.Is(err, vastai.ErrInvalid):
 			return fmt.Errorf("%w: %w", runner.ErrRefused, err)
+		default:
+			return err
 		}
-		return err
 	}
 	return later("all offers that were tried had been taken")
 }
 
-// Pauses of an order that the market rejects with one offer after another.
-const (
-	firstHold   = 5 * time.Minute
-	longestHold = time.Hour
-)
-
 // rejected records that the market did not accept an order with an offer, without saying that the
-// offer is gone. The offer may be at fault, so the next one is tried; after several in a row, the
-// order is held. Only a request for the account itself shows that the key is invalid.
-func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, why error) (hold bool, err error) {
-	if o.Rejected == 0 {
-		if _, err := r.API.Account(ctx, r.now()); errors.Is(err, vastai.ErrAuth) {
-			return false, err
-		}
-	}
-	o.Rejected++
-	o.Status = why.Error()
+// offer is gone. Held says that the order is held for that.
+func (r *Runner) rejected(o *order, env map[string]string, why error, held bool) (hold bool, err error) {
 	if err := r.journal(o, "rejected", 0); err != nil {
 		return false, err
 	}
 	r.warn("an offer was rejected", o, why)
-	lacking := vastai.LacksPermission(why) // then other offers do not help
-	if o.Rejected < maxOffers && !lacking {
+	if !held {
 		return false, nil
 	}
-	pause := min(firstHold<<min(o.Holds, 10), longestHold)
+	pause := o.Held.Sub(o.Since)
 	hint := "check image, image_login and disk; the journal has each answer"
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if n := len(env[name]); n > vastai.MaxEnvEach {
-			hint = fmt.Sprintf("the variable %s has %d bytes, and Vast.ai documents a limit of %d for each; else %s",
+			hint = fmt.Sprintf("the variable %s has %d bytes, and the market documents a limit of %d for each; else %s",
 				name, n, vastai.MaxEnvEach, hint)
 			break
 		}
 	}
-	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", o.Rejected, why)
-	if lacking {
+	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", life.OffersInARow, why)
+	if vastai.LacksPermission(why) { // then other offers do not help
 		hint = permissionHint("instance_write")
 		o.Status = fmt.Sprintf("the key may not order instances: %v", why)
 	}
-	o.Rejected, o.Holds, o.Held = 0, o.Holds+1, r.now().Add(pause)
 	r.warn("the order is held", o, why)
 	return true, fault.Hint(later("the order is held for %v: %s", pause, o.Status), hint)
 }
@@ -257,7 +238,7 @@ func (r *Runner) room(own string, m market) error {
 		if err != nil {
 			continue // just closed
 		}
-		if other.Instance != 0 && !other.awaits() || !other.Intent.IsZero() {
+		if other.MayExist() {
 			n++
 		}
 	}
@@ -287,6 +268,10 @@ func (r *Runner) Searches(w Wish) []vastai.Search {
 	if slices.ContainsFunc(s.Filters, func(c vastai.Condition) bool { return c.Test != nil }) {
 		s.Limit = searchRows // the market cannot check all conditions
 	}
+	return r.searches(s)
+}
+
+func (r *Runner) searches(s vastai.Search) []vastai.Search {
 	out := []vastai.Search{s}
 	if r.Bid > 0 || r.Spot {
 		s.Bid = true
@@ -299,29 +284,32 @@ func (r *Runner) Searches(w Wish) []vastai.Search {
 // default is 64. Its quota counts rows.
 const searchRows = 200
 
-// Find searches the market for offers that may be taken, the best first. Why says why the others are
-// not suitable. Odd is how many rows could not be read. A patient search accepts recent results.
-func (r *Runner) Find(
-	ctx context.Context, w Wish, avoided map[int64]Avoided, patient bool,
-) (good []Candidate, why string, odd int, err error) {
+// search searches once.
+func (r *Runner) search(ctx context.Context, s vastai.Search, patient bool) (vastai.Found, error) {
+	f, err := r.API.Search(ctx, s, patient)
+	for k := range f.Offers {
+		f.Offers[k].Bid = s.Bid
+	}
+	return f, err
+}
+
+// Find searches the market for offers that may be taken, the best first. Odd is how many rows could not be read. A
+// patient search accepts recent results.
+func (r *Runner) Find(ctx context.Context, w Wish, avoided map[int64]Avoided, patient bool) (good []Candidate, odd int, err error) {
 	var found []vastai.Offer
 	for _, s := range r.Searches(w) {
-		f, err := r.API.Search(ctx, s, patient)
+		f, err := r.search(ctx, s, patient)
 		if err != nil {
-			return nil, "", 0, err
-		}
-		for k := range f.Offers {
-			f.Offers[k].Bid = s.Bid
+			return nil, odd, err
 		}
 		found, odd = append(found, f.Offers...), odd+f.Odd
 	}
-	good, why = r.Choose(w, found, avoided)
-	return good, why, odd, nil
+	return r.Choose(w, found, avoided), odd, nil
 }
 
 // offers returns the offers that may be taken, the best first.
 func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, error) {
-	good, why, odd, err := r.Find(ctx, w, m.Avoided, true)
+	good, odd, err := r.Find(ctx, w, m.Avoided, true)
 	if err != nil {
 		return nil, err
 	}
@@ -332,7 +320,7 @@ func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, err
 		for _, s := range r.Searches(w) {
 			r.API.Idle(ctx, s)
 		}
-		return nil, later("no suitable offer: %s", why)
+		return nil, later("%s", r.scarce(ctx, w, &m))
 	}
 	return good, nil
 }
@@ -346,41 +334,6 @@ func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 		return r.Bid, r.Bid >= o.MinBid
 	}
 	return math.Ceil(o.MinBid*spotMargin*1e4) / 1e4, o.MinBid > 0
-}
-
-// Choose filters offers again and ranks them. Why says why the others are not suitable.
-func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]Avoided) (good []Candidate, why string) {
-	why = "no offer of the market passes the filters"
-	all := r.All(w)
-	for _, offer := range found {
-		c := Candidate{Offer: offer}
-		enough := true
-		if offer.Bid {
-			c.bid, enough = r.bidFor(offer)
-			c.Price += c.bid - offer.MinBid
-		}
-		fault, bad := avoided[offer.Machine]
-		failing := all.Failing(offer)
-		cost := r.Estimate.Cost(c.Offer)
-		switch {
-		case bad:
-			why = fmt.Sprintf("machine %d is avoided: %s", offer.Machine, fault.Why)
-		case failing != nil:
-			why = fmt.Sprintf("offers do not meet %q", failing.Text)
-		case !enough:
-			why = fmt.Sprintf("the least bid is $%.4f an hour, more than vast_api.bid", offer.MinBid)
-		case r.Limits.PricePerHour > 0 && c.Price > r.Limits.PricePerHour:
-			why = "offers cost more than max_price_per_hour"
-		case r.Limits.CostPerTask > 0 && cost > r.Limits.CostPerTask:
-			why = fmt.Sprintf("a task would cost %s, more than max_cost_per_task", dollars(cost))
-		case offer.Duration > 0 && offer.Duration < r.Limits.Runtime.Seconds():
-			why = "offers end before max_runtime"
-		default:
-			good = append(good, c)
-		}
-	}
-	slices.SortStableFunc(good, func(a, b Candidate) int { return r.Estimate.Compare(a.Offer, b.Offer) })
-	return good, why
 }
 
 // avoid avoids a machine for a while.

@@ -73,7 +73,7 @@ const unknownReason = "the journal does not know it"
 
 // unwanted returns why no task needs an instance, or "".
 func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (string, error)) (string, error) {
-	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
+	name := nameOf(l.Task, l.Attempt)
 	o, err := r.read(ordersDir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := r.read(doneDir, name); err == nil {
@@ -87,7 +87,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 	switch {
 	case o.End != nil:
 		return "its task has ended: " + string(o.End.State), nil
-	case o.isDoomed(i.ID):
+	case o.IsDoomed(i.ID):
 		return "another instance runs its task", nil
 	case o.Instance != 0 && o.Instance != i.ID:
 		return "another instance runs its task", nil
@@ -102,7 +102,7 @@ func (r *Runner) Rent(ref runner.Ref) task.Rent {
 	if !ok {
 		return task.Rent{}
 	}
-	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
+	name := nameOf(l.Task, l.Attempt)
 	for _, dir := range []string{ordersDir, doneDir} {
 		if o, err := r.read(dir, name); err == nil && o.End != nil {
 			return o.rent()
@@ -186,7 +186,8 @@ func (r *Runner) reap(ctx context.Context, list []Unwanted, failed map[int64]err
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, u := range list {
-		o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
+		o := newOrder(u.Label.Task, u.Label.Attempt)
+		o.Machine, o.GPU, o.Price = u.Instance.Machine, u.Instance.GPU, u.Instance.Price
 		all.Go(func() {
 			if err := r.journal(o, "destroy", u.Instance.ID); err != nil { // not a reason to go on paying for it
 				r.fail("the journal cannot be written; the instance is destroyed nevertheless", o.name(), err)

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/registry"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -133,20 +134,10 @@ func (r *Runner) All(w Wish) vastai.Filters {
 	if w.Find != "" {
 		var err error
 		if own, err = r.Translate(w.Find); err != nil { // it was refused when the order was begun
-			own = vastai.Filters{{Field: "id", Text: fault.Text(err), Test: func(any) bool { return false }}}
+			own = vastai.Nothing(fault.Text(err))
 		}
 	}
-	all = slices.Concat(all, own).Complete()
-	if r.Disk > 0 {
-		all = append(all, vastai.Condition{Field: "disk_space", Op: "gte", Value: r.Disk, Text: fmt.Sprintf("disk %v", r.Disk)})
-	}
-	if r.Limits.PricePerHour > 0 {
-		all = append(all, vastai.Condition{
-			Field: "dph_total", Op: "lte", Value: r.Limits.PricePerHour,
-			Text: fmt.Sprintf("max_price_per_hour %v", r.Limits.PricePerHour),
-		})
-	}
-	return all
+	return slices.Concat(all, own).Complete().Within(r.Disk, r.Limits.PricePerHour)
 }
 
 // Check requests the account, has the market check the filters, and finds out which permissions the
@@ -231,13 +222,9 @@ func permissionHint(permission string) string {
 		"; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
 }
 
-// reserved are variables that the market sets itself, or that have a meaning there.
-var reserved = []string{
-	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY",
-	"SSH_PUBLIC_KEY", "JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL",
-	"OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
-	labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
-}
+// reserved are variables that have a meaning for the market, or for the wrapper.
+var reserved = append(slices.Clone(vastai.Reserved),
+	nonceEnv, limitEnv, labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv)
 
 // Place returns what a task needs on a rented machine: what a container of this machine would have,
 // and what makes its worker download what the agent cannot place there.
@@ -375,7 +362,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 }
 
 func (o *order) describe(s runner.Submission) {
-	o.Slug, o.Dir, o.Image, o.Find, o.Rebuilt = s.Label, s.Dir, s.Image, s.Request.Find, false
+	o.Slug, o.Dir, o.Image, o.Find = s.Label, s.Dir, s.Image, s.Request.Find
 }
 
 func (o *order) wish() Wish { return Wish{o.Slug, o.Find} }
@@ -383,7 +370,7 @@ func (o *order) wish() Wish { return Wish{o.Slug, o.Find} }
 // begin orders an instance for an attempt that the journal does not know. It may have known it before
 // it was lost, so all instances are listed: the market cannot filter by the beginning of a label.
 func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, error) {
-	o := &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
+	o := newOrder(s.Task, s.Attempt)
 	o.describe(s)
 	if o.Find != "" {
 		if _, err := r.Translate(o.Find); err != nil {
@@ -419,7 +406,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 		if !ok || l.Agent != r.Agent || l.Task != s.Task {
 			continue
 		}
-		other := &order{Task: l.Task, Attempt: l.Attempt}
+		other := newOrder(l.Task, l.Attempt)
 		if l.Attempt == s.Attempt {
 			own = append(own, i)
 		} else if !slices.Contains(s.Before, r.job(other)) && !r.over(other.name()) {
@@ -468,12 +455,12 @@ func (r *Runner) over(name string) bool {
 // findInstance finds the instance of an order whose outcome is unknown. If there is none, it gives
 // the order another label.
 func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err error) {
-	if o.Intent.IsZero() {
+	if o.Phase != life.Asked {
 		return false, nil // nothing was ordered with this label
 	}
 	// List all: an ended task has appended its end to the label. A list from the time of the order
 	// proves nothing if the order was still on its way.
-	list, err := r.API.List(ctx, latest(o.Intent, r.now().Add(-2*r.API.Unit/5)))
+	list, err := r.API.List(ctx, latest(o.Since, r.now().Add(-2*r.API.Unit/5)))
 	if err != nil {
 		return false, r.ordering(ctx, err)
 	}
@@ -484,30 +471,40 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 	if r.hides(list, o) {
 		return false, hidden(list)
 	}
-	if list.At.After(o.MissedAt) {
-		o.Misses, o.MissedAt = o.Misses+1, list.At
+	// Of an order whose answer was lost, only lists tell: one that lacks another instance proves nothing.
+	names, err := r.orders()
+	if err != nil {
+		return false, err
 	}
-	if list.At.Sub(o.asked()) < r.Settle || o.Misses < 2 {
-		if err := r.save(o); err != nil {
-			return false, err
+	var others []*order
+	for _, name := range names {
+		if other, err := r.read(ordersDir, name); err == nil {
+			others = append(others, other)
 		}
-		return false, fmt.Errorf("%w: it is not known yet whether an order has gone through", runner.ErrLater)
 	}
-	// If it appears later, its label shows that it is not needed.
-	o.Number++
-	o.Intent, o.Misses, o.MissedAt, o.Unanswered = time.Time{}, 0, time.Time{}, true
-	return false, r.save(o)
+	absent, _ := r.lacking(list, others)
+	do := r.step(o, life.Event{Kind: life.Missing, At: list.At, Many: absent > 0})
+	if err := r.save(o); err != nil || do.Action != life.Wait {
+		return false, err
+	}
+	return false, later("%s", do.Why)
 }
 
 // choose makes one of several instances that of the order; the others are to be destroyed.
 func (r *Runner) choose(o *order, list []vastai.Instance) {
 	slices.SortFunc(list, func(a, b vastai.Instance) int { return int(a.ID - b.ID) })
-	o.take(list[0], r.now())
-	if l, ok := ParseLabel(list[0].Label); ok {
-		o.Number = l.Number
+	first := list[0]
+	found := life.Event{Kind: life.Found, At: r.now(), ID: first.ID, Born: first.Started}
+	if l, ok := ParseLabel(first.Label); ok {
+		found.Number = l.Number
+	}
+	r.step(o, found)
+	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == first.ID })
+	if word := o.fill(first); word != "" {
+		r.step(o, life.Event{Kind: life.Tells, Word: word})
 	}
 	for _, i := range list[1:] {
-		o.doom(i.ID)
+		r.step(o, life.Event{Kind: life.Double, ID: i.ID})
 	}
 }
 
@@ -529,7 +526,7 @@ func (r *Runner) state(o *order, adopted bool) runner.Job {
 	switch {
 	case o.End != nil:
 		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Rent = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.rent()
-	case !o.Odd.IsZero() && !o.Ran.IsZero():
+	case o.Doubts[life.Offline].Times > 0 && !o.Ran.IsZero():
 		job.State, job.Doubt = task.Running, runner.Unclear
 	case !o.Ran.IsZero():
 		job.State, job.Reason = task.Running, ""

@@ -130,7 +130,7 @@ func TestBrokenMachine(t *testing.T) {
 	if n := strings.Count(s.said.String(), "a machine is avoided: 2 different tasks have failed on it within seconds"); n != 1 {
 		t.Errorf("told %d times\n%s", n, s.said)
 	}
-	e, err := s.Explain(t.Context(), "")
+	e, err := s.Explain(t.Context(), Wish{})
 	if err != nil || len(e.Filters) == 0 {
 		t.Fatal(e, err)
 	}

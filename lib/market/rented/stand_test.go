@@ -357,10 +357,16 @@ func (s *stand) begin(n int) *rented {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.refs = append(s.refs, runner.Ref{Task: sub.Task, Job: job.ID, Dir: sub.Dir})
+	s.track(n, job.ID)
 	s.market.mu.Lock()
 	defer s.market.mu.Unlock()
 	return s.market.instances[len(s.market.instances)-1]
+}
+
+// track remembers the job of a task as the agent does.
+func (s *stand) track(n int, job string) {
+	sub := s.submission(n)
+	s.refs = append(s.refs, runner.Ref{Task: sub.Task, Job: job, Dir: sub.Dir})
 }
 
 // turn is a look at all jobs, a minute after the one before.

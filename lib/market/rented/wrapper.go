@@ -3,9 +3,11 @@ package rented
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/market/life"
+	"github.com/ponos-tools/ponos/lib/market/vastai"
 )
 
 // Variables that the wrapper reads, and removes from the environment of the task.
@@ -54,9 +56,9 @@ const (
 // others are missing or cannot make a request: an image may have curl without CA certificates. None of
 // them follows a redirect with the key. A download without certificates is checked against its hash.
 // Without any of the three, nothing could be stopped from within, so the task is not run.
-const wrapper = `n=$PONOS_NONCE i=$CONTAINER_ID k=$CONTAINER_API_KEY t=${PONOS_MAX_RUNTIME:-86400} l=$PONOS_LABEL g=${PONOS_GRACE:-600} y=$PONOS_END w=$PONOS_SWITCH s=$PONOS_SWITCH_SUM a=$PONOS_CHECKPOINT_LOAD b=$PONOS_CHECKPOINT_SAVE q=${PONOS_CHECKPOINT_INTERVAL:-600}
-u=${VAST_URL:-https://console.vast.ai}/api/v0/instances/$i/ f=${TMPDIR:-/tmp}/.ponos-$n
-unset PONOS_NONCE PONOS_MAX_RUNTIME PONOS_LABEL PONOS_GRACE PONOS_END PONOS_SWITCH PONOS_SWITCH_SUM PONOS_CHECKPOINT_LOAD PONOS_CHECKPOINT_SAVE PONOS_CHECKPOINT_INTERVAL CONTAINER_ID CONTAINER_API_KEY
+const wrapper = vastai.Self + ` n=$PONOS_NONCE t=${PONOS_MAX_RUNTIME:-86400} l=$PONOS_LABEL g=${PONOS_GRACE:-600} y=$PONOS_END w=$PONOS_SWITCH s=$PONOS_SWITCH_SUM a=$PONOS_CHECKPOINT_LOAD b=$PONOS_CHECKPOINT_SAVE q=${PONOS_CHECKPOINT_INTERVAL:-600}
+f=${TMPDIR:-/tmp}/.ponos-$n
+unset PONOS_NONCE PONOS_MAX_RUNTIME PONOS_LABEL PONOS_GRACE PONOS_END PONOS_SWITCH PONOS_SWITCH_SUM PONOS_CHECKPOINT_LOAD PONOS_CHECKPOINT_SAVE PONOS_CHECKPOINT_INTERVAL ` + vastai.SelfVariables + `
 has() { command -v "$1" >/dev/null; }
 ask() {
  { has curl && printf 'header = "Authorization: Bearer %s"\n' "$k" | curl -fsS -m 20 -K - -X "$1" -H "Content-Type: application/json" -d "$2" "$u"; } ||
@@ -71,7 +73,7 @@ arm() {
  [ "$w" ] && { wget -q -O "$f.x" "$w" || curl -fsSkL -o "$f.x" "$w"; } && echo "$s  $f.x" | sha256sum -c - && chmod 700 "$f.x" && "$f.x" && return
  has python3 || { has curl && { curl -s -m 20 "$u"; e=$?; [ $e != 60 ] && [ $e != 77 ]; }; }
 }
-tell() { [ "$l" ] && ask PUT "{\"label\":\"$l:end=$1\"}"; }
+tell() { [ "$l" ] && ask PUT ` + vastai.SelfTell + `; }
 halt() {
  printf '\nPONOS-EXIT %s %s\n' "$n" "$1"
  e=0
@@ -82,7 +84,7 @@ halt() {
  done
  e=0
  while sleep 1; do
-  [ $e -ge "$g" ] && { y=; tell $1; ask DELETE '{}'; } || [ "$y" ] || ask PUT '{"state":"stopped"}'
+  [ $e -ge "$g" ] && { y=; tell $1; ask DELETE '{}'; } || [ "$y" ] || ask PUT ` + vastai.SelfStop + `
   sleep 9
   e=$((e+10))
  done
@@ -110,32 +112,13 @@ func arguments(command []string) []string {
 	return append([]string{"-c", wrapper, "ponos"}, command...)
 }
 
-// ending is the content of the wrapper's last line.
-type ending struct {
-	code int
-	word string // lost, late, nowhere, unarmed or unloaded, if there is no code
-}
-
-// parseEnding parses an exit code, or one of the words.
-func parseEnding(s string) *ending {
-	switch s {
-	case "lost", "late", "nowhere", "unarmed", "unloaded":
-		return &ending{word: s}
-	}
-	code, err := strconv.Atoi(s)
-	if err != nil || code < 0 || code > 255 || strconv.Itoa(code) != s {
-		return nil
-	}
-	return &ending{code: code}
-}
-
 // split removes the wrapper's lines from a log and returns the content of the last one.
-func split(text []byte, nonce string) (lines [][]byte, end *ending) {
+func split(text []byte, nonce string) (lines [][]byte, end *life.End) {
 	prefix := []byte(marker + " " + nonce + " ")
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, prefix); ok && nonce != "" {
-			if said := parseEnding(strings.TrimSpace(string(rest))); said != nil {
-				end = said
+			if said, known := life.Word(strings.TrimSpace(string(rest))); known {
+				end = &said
 			}
 			// The line break before the marker also belongs to the wrapper.
 			if n := len(lines); n > 0 && string(lines[n-1]) == "\n" {

@@ -48,10 +48,10 @@ func TestMerge(t *testing.T) {
 func TestSplit(t *testing.T) {
 	text := "one\nPONOS-EXIT other 0\n\nPONOS-EXIT n1 3\n"
 	got, said := split([]byte(text), "n1")
-	if string(bytes.Join(got, nil)) != "one\nPONOS-EXIT other 0\n" || said == nil || said.code != 3 {
+	if string(bytes.Join(got, nil)) != "one\nPONOS-EXIT other 0\n" || said == nil || said.Code != 3 {
 		t.Errorf("%q, %+v", got, said)
 	}
-	if _, said := split([]byte("PONOS-EXIT n1 lost\n"), "n1"); said == nil || said.word != "lost" {
+	if _, said := split([]byte("PONOS-EXIT n1 lost\n"), "n1"); said == nil || !strings.Contains(said.Reason, "restarted in the middle") {
 		t.Errorf("%+v", said)
 	}
 	for _, bad := range []string{"PONOS-EXIT n1 999\n", "PONOS-EXIT n1 \n", "x PONOS-EXIT n1 0\n", "PONOS-EXIT  0\n"} {

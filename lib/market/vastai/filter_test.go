@@ -144,7 +144,12 @@ func TestSuspicions(t *testing.T) {
 	}
 }
 
-func TestFailing(t *testing.T) {
+// pass reports whether an offer passes filters.
+func pass(f Filters, o Offer) bool {
+	return !slices.ContainsFunc(f, func(c Condition) bool { return !c.Holds(o) })
+}
+
+func TestHolds(t *testing.T) {
 	offers, err := parseOffers([]byte(`[{"id": 1, "dph_total": 0.3, "num_gpus": 1, "gpu_ram": 24564, "verification": "verified", "geolocation": "France, FR",
 		"driver_version": "570.86.10", "reliability2": 0.99, "hosting_type": 0, "gpu_name": "RTX 4090"}]`))
 	if err != nil {
@@ -158,13 +163,13 @@ func TestFailing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := f.Failing(offers.Offers[0]) == nil; got != want {
+		if got := pass(f, offers.Offers[0]); got != want {
 			t.Errorf("%s: %v", query, got)
 		}
 	}
 	// An offer with two GPUs is never ordered, even if the market lists it.
 	two, err := parseOffers([]byte(`[{"id": 1, "dph_total": 0.3, "num_gpus": 2}]`))
-	if err != nil || Filters(nil).Complete().Failing(two.Offers[0]) == nil {
+	if err != nil || pass(Filters(nil).Complete(), two.Offers[0]) {
 		t.Error("two GPUs")
 	}
 	for _, bad := range []string{`{}`, `null`, `[1]`, `[{"id": 1}]`, `[{"dph_total": 1}]`, `[{"id":1,"dph_total":-1}]`, ``} {
@@ -227,7 +232,7 @@ func TestGeolocation(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range found.Offers {
-			if got := f.Failing(o) == nil; got != want {
+			if got := pass(f, o); got != want {
 				t.Errorf("%s at %q: %v", query, o.Location, got)
 			}
 		}

@@ -429,6 +429,9 @@ func (g *Governor) Log(ctx context.Context, id int64, lines int) ([]byte, error)
 	if errors.Is(err, ErrBusy) || err == nil {
 		g.learn(ctx, "log", err)
 	}
+	if err == nil && noLog(text) {
+		return nil, ErrNotReady
+	}
 	return text, err
 }
 

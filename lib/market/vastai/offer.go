@@ -139,21 +139,8 @@ func (f Filters) Differing(i Instance) (bad *Condition, whole bool) {
 	return nil, whole
 }
 
-// Failing returns the first condition that an offer does not satisfy, or nil. A missing field
-// counts as satisfied, except for the number of GPUs.
-func (f Filters) Failing(o Offer) *Condition {
-	for i := range f {
-		if !f[i].Holds(o) {
-			return &f[i]
-		}
-	}
-	return nil
-}
-
-// Any reports whether the condition holds for all offers.
-func (c Condition) Any() bool { return c.Op == anything }
-
-// Holds reports whether an offer satisfies the condition.
+// Holds reports whether an offer satisfies the condition. A missing field counts as satisfied, except for the number of
+// GPUs.
 func (c Condition) Holds(o Offer) bool {
 	if c.Op == anything {
 		return true

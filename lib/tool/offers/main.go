@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -89,7 +90,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 	if c.Bool("explain") {
 		return explain(c, r, stdout)
 	}
-	good, why, odd, err := r.Find(c.Context, rented.Wish{}, avoided, false)
+	good, odd, err := r.Find(c.Context, rented.Wish{}, avoided, false)
 	if err != nil {
 		return err
 	}
@@ -128,19 +129,30 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	if len(rows) == 0 {
-		return fault.Hint(fault.Errorf(fault.Failed, "no suitable offer: %s", why), "--explain shows what each filter removes")
+		e, err := r.Explain(c.Context, rented.Wish{})
+		if err != nil {
+			return err
+		}
+		return fault.Hint(fault.Errorf(fault.Failed, "%s", e.Why()), "--explain shows what each filter removes")
 	}
 	return nil
 }
 
-// explain shows what each filter does.
+// explain shows what each filter does, and why nothing is ordered.
 func explain(c *cli.Context, r *rented.Runner, stdout io.Writer) error {
-	e, err := r.Explain(c.Context, "")
+	e, err := r.Explain(c.Context, rented.Wish{})
+	if err != nil {
+		return err
+	}
+	waits, err := r.Waits(c.Context)
 	if err != nil {
 		return err
 	}
 	if c.Bool("json") {
-		return app.PrintJSON(stdout, e)
+		return app.PrintJSON(stdout, struct {
+			rented.Explained
+			Waits []string `json:"waits"`
+		}{e, waits})
 	}
 	t := app.Table{Header: []string{"FILTER", "REMOVES", "ALONE"}, Right: []string{"REMOVES", "ALONE"}}
 	for _, n := range e.Filters {
@@ -149,6 +161,14 @@ func explain(c *cli.Context, r *rented.Runner, stdout io.Writer) error {
 	if err := t.Print(stdout); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "\n%d of %d offers are left.\n", e.Left, e.Offers)
-	return err
+	fmt.Fprintf(stdout, "\n%d of %d offers are left.\n", e.Left, e.Offers)
+	if e.Left == 0 {
+		waits = slices.Insert(waits, 0, e.Why())
+	}
+	for _, why := range waits {
+		if _, err := fmt.Fprintln(stdout, why); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,388 @@
+package life
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// row says what follows when something is heard in some phases, and a condition holds.
+type row struct {
+	in   []Phase
+	on   Kind
+	when func(*step) bool // nil: always
+	then func(*step)
+}
+
+var (
+	without = []Phase{Waits, Asked}
+	present = []Phase{Boots, Runs}
+	with    = []Phase{Boots, Runs, Unbilled}
+	all     = []Phase{Waits, Asked, Boots, Runs, Unbilled, Over}
+)
+
+// table is what follows: of the rows that fit, the first one. Where none fits, nothing does.
+var table = []row{
+	// Nothing is ordered while an instance may run the task.
+	{[]Phase{Waits}, Turn, (*step).hasDoomed, func(x *step) {
+		x.wait("instance %d may still run the task, and is being destroyed", x.Doomed[0].ID)
+	}},
+	{[]Phase{Waits}, Turn, (*step).isHeld, func(x *step) {
+		x.wait("the order is held for %v: %s", x.Held.Sub(x.e.At).Round(time.Second), x.Status)
+	}},
+	{[]Phase{Waits}, Turn, nil, does(Order)},
+	{[]Phase{Asked}, Turn, nil, does(Find)},
+	{[]Phase{Over}, Turn, func(x *step) bool { return !x.hasDoomed() && x.isSettled() }, does(Close)},
+
+	{without, Unwanted, (*step).hasDoomed, does(Nothing)},
+	{[]Phase{Asked}, Unwanted, func(x *step) bool { return x.e.Hidden || !x.isSettled() }, does(Nothing)},
+	{without, Unwanted, func(x *step) bool { return x.Tries > 0 || !x.Pending().IsZero() }, func(x *step) {
+		x.finish(End{State: task.Stopped, Reason: "its task has ended"})
+	}},
+	{without, Unwanted, nil, does(Forget)},
+
+	// A request, and its answer.
+	{[]Phase{Waits}, Sent, nil, func(x *step) { x.Doubts, x.Phase, x.Since = nil, Asked, x.e.At }},
+	{[]Phase{Asked}, Made, nil, func(x *step) { x.own(x.e.At) }},
+	{[]Phase{Asked}, Refused, nil, func(x *step) { x.want() }},
+	{[]Phase{Asked}, Rejected, nil, (*step).reject},
+	{[]Phase{Asked}, Flawed, nil, func(x *step) {
+		x.doom(x.e.ID)
+		x.Number++ // it may appear in lists for a while, and must not be taken for the next one
+		x.want()
+		x.do.Action = Destroy
+	}},
+	{[]Phase{Asked}, NoAnswer, nil, func(x *step) { x.Asked = x.e.At }},
+
+	// A request that was not answered. If its instance appears later, its label shows that it is not needed.
+	{without, Found, func(x *step) bool { return x.doomed() == nil }, (*step).find},
+	{[]Phase{Asked}, Missing, (*step).isUnmade, func(x *step) {
+		x.Asked = x.Pending()
+		x.Number++
+		x.want()
+	}},
+	{[]Phase{Asked}, Missing, nil, func(x *step) { x.wait("it is not known yet whether an order has gone through") }},
+
+	// An instance that lists lack.
+	{with, Missing, (*step).isMissing, does(AskID)},
+	{[]Phase{Unbilled}, Shown, nil, (*step).back},
+	{[]Phase{Unbilled}, There, nil, (*step).back},
+	{with, Gone, nil, does(AskBill)},
+	{with, Billed, (*step).hasTold, (*step).finishTold},
+	{with, Billed, (*step).awaitsBill, func(x *step) {
+		if x.Phase != Unbilled {
+			x.do.Action = Await
+		}
+		x.Phase, x.Status = Unbilled, Awaited
+	}},
+	{with, Billed, func(x *step) bool { return x.e.Itself }, func(x *step) {
+		x.fail("the instance has disappeared while the agent was away: whether its task had ended, and how, is not known")
+	}},
+	{with, Billed, (*step).isUnseen, func(x *step) {
+		x.lose("the instance has disappeared before it was seen running, and whether the task has run is not known", false)
+	}},
+	{with, Billed, nil, func(x *step) {
+		x.lose("the instance has disappeared: its host was lost, or it was destroyed from outside", false)
+	}},
+
+	// What its row shows.
+	{with, Tells, nil, func(x *step) { x.Told = x.e.Word }},
+	{[]Phase{Boots}, Wrong, nil, func(x *step) { x.fault(x.e.Why, true) }},
+	{[]Phase{Boots}, NoImage, nil, func(x *step) { x.fail(x.e.Why) }},
+	{[]Phase{Boots}, Loads, func(x *step) bool { return x.r.Boot > 0 && x.e.At.Sub(x.Since) > x.r.Boot }, func(x *step) {
+		x.fault("the image was not loaded within boot_timeout", true)
+	}},
+	{[]Phase{Boots}, Loads, nil, func(x *step) { x.Status = Loading }},
+	{[]Phase{Boots}, Running, nil, func(x *step) { x.run(Listen) }},
+	{[]Phase{Boots}, Exits, nil, func(x *step) { x.run(ListenOver) }},
+	{[]Phase{Runs}, Running, (*step).isLate, (*step).tooLate},
+	{[]Phase{Runs}, Exits, (*step).isLate, (*step).tooLate},
+	{[]Phase{Runs}, Running, nil, does(Listen)},
+	{[]Phase{Runs}, Exits, nil, does(ListenOver)},
+	{present, Halts, nil, does(ListenOver)}, // its log shows whether it ran
+	{[]Phase{Runs}, Wanes, nil, does(ListenOver)},
+	{[]Phase{Boots}, Wanes, nil, does(AskAccount)},
+	{present, Falters, func(x *step) bool { return x.lasted(Offline) < offlineTime }, func(x *step) {
+		x.Status = "the host is " + x.e.Why
+	}},
+	{present, Falters, (*step).isUnseen, func(x *step) {
+		x.lose("the host was lost: it is "+x.e.Why+" since before the task was seen running, and whether it has run is not known", true)
+	}},
+	{present, Falters, nil, func(x *step) { x.lose("the host was lost: it is "+x.e.Why, true) }},
+
+	// What its log says. An instance that is outbid, or not paid for, is stopped without a word.
+	{present, Said, nil, func(x *step) { x.finish(x.e.End) }},
+	{present, Quiet, func(x *step) bool { return !x.isSilent() }, does(Nothing)},
+	{present, Quiet, (*step).hasTold, (*step).finishTold},
+	{present, Quiet, func(x *step) bool { return x.e.Stopped && x.e.Bid }, func(x *step) {
+		x.lose("the instance was stopped: it was outbid", false)
+	}},
+	{present, Quiet, func(x *step) bool { return x.e.Stopped }, func(x *step) { x.do = Do{Action: AskAccount, Why: x.e.Why} }},
+	{present, Quiet, nil, func(x *step) { x.fail("the container has ended without an exit code" + x.e.Why) }},
+
+	// Money. When there is none, the market stops all instances.
+	{present, Unpaid, (*step).isSilent, func(x *step) { x.lose("the instance was stopped: "+x.e.Why, false) }},
+	{[]Phase{Boots}, Unpaid, nil, func(x *step) { x.part(Fault, x.e.Why, false); x.Status = x.e.Why }},
+	{present, Paid, (*step).isSilent, func(x *step) {
+		x.fail("the instance was stopped, without an exit code of the task" + x.e.Why)
+	}},
+	{[]Phase{Boots}, Paid, nil, func(x *step) { x.fault("the machine has stopped it before it ran", true) }},
+	{with, Limit, nil, func(x *step) { x.do = Do{Action: Read, End: x.e.End} }},
+	{with, Cancel, nil, func(x *step) { x.do = Do{Action: Read, End: x.e.End} }},
+	{without, Cancel, nil, func(x *step) { x.finish(x.e.End) }},
+	{with, Last, nil, func(x *step) { x.finish(x.lastEnd()) }},
+
+	// What is to be destroyed, until it is gone.
+	{all, Double, func(x *step) bool { return x.e.ID != x.Instance || x.Phase == Over }, func(x *step) { x.doom(x.e.ID) }},
+	{without, DoomedShown, (*step).hasBegun, (*step).begun},
+	{all, DoomedShown, nil, (*step).remains},
+	{all, DoomedLost, nil, func(x *step) {
+		if d := x.doomed(); d != nil {
+			if x.e.At.After(d.Seen) {
+				d.Absent, d.Seen = d.Absent+1, x.e.At
+			}
+			switch {
+			case x.Phase != Over:
+				x.do.Action = AskID
+			case d.Absent >= 2: // nothing follows
+				x.undoom()
+			}
+		}
+	}},
+	{all, DoomedGone, nil, (*step).undoom},
+}
+
+// The words of states that others look for.
+const (
+	Loading = "the machine loads the image"
+	Awaited = "the instance has disappeared, maybe after the end of its task: waiting for the bill, which shows the exit code"
+)
+
+func does(a Action) func(*step) { return func(x *step) { x.do.Action = a } }
+
+func (x *step) hasDoomed() bool { return len(x.Doomed) > 0 }
+func (x *step) isHeld() bool    { return x.Held.After(x.e.At) }
+func (x *step) isUnseen() bool  { return x.Ran.IsZero() }
+func (x *step) hasTold() bool   { _, told := Word(x.Told); return told }
+
+// isSettled reports whether an instance of a request that was not answered would have been listed long ago.
+func (x *step) isSettled() bool {
+	p := x.Pending()
+	return p.IsZero() || x.e.At.Sub(p) > 2*x.r.Settle
+}
+
+// isUnmade reports whether enough lists lack the instance of a request that was not answered.
+func (x *step) isUnmade() bool {
+	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Pending()) >= x.r.Settle
+}
+
+// isMissing reports whether enough lists lack the instance to ask for it by its id. Lists lag.
+func (x *step) isMissing() bool {
+	patience := x.r.Settle
+	if x.e.Many {
+		patience *= ManySettles
+	}
+	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Created) >= x.r.Settle && x.lasted(Unlisted) >= patience
+}
+
+func (x *step) awaitsBill() bool {
+	return x.e.Itself && !x.e.Complete && x.lasted(Unlisted) < x.r.BillWait
+}
+
+// isSilent reports whether the container has ended, and said nothing, for long enough: it may be started again, and
+// its log may lag behind.
+func (x *step) isSilent() bool {
+	return x.Doubts[Silent].Times >= SilentTimes && x.lasted(Silent) >= x.r.Settle
+}
+
+func (x *step) isLate() bool { return x.r.Runtime > 0 && x.e.At.Sub(x.Ran) > x.r.Runtime+time.Minute }
+
+func (x *step) tooLate() {
+	late, _ := Word("late")
+	x.do = Do{Action: Read, End: late}
+}
+
+func (x *step) wait(format string, args ...any) {
+	x.do = Do{Action: Wait, Why: fmt.Sprintf(format, args...)}
+}
+
+func (x *step) want() { x.Phase, x.Since, x.Doubts = Waits, x.e.At, nil }
+
+// own makes an instance that of the order.
+func (x *step) own(created time.Time) {
+	x.Instance, x.Created, x.Phase, x.Since = x.e.ID, created, Boots, x.e.At
+	x.Ran, x.Told, x.Doubts, x.Status = time.Time{}, "", nil, Loading
+	x.Rejected, x.Held = 0, time.Time{}
+	x.Tries++
+	x.do.Action = Note
+}
+
+// find makes an instance that a list shows that of the order. The market's clock may differ.
+func (x *step) find() {
+	created := x.e.Born
+	if created.IsZero() || created.After(x.e.At) {
+		created = x.e.At
+	}
+	if x.Phase == Asked && created.Before(x.Since) {
+		created = x.Since
+	}
+	if x.e.Number > 0 {
+		x.Number = x.e.Number
+	}
+	x.Asked = time.Time{}
+	x.own(created)
+}
+
+func (x *step) back() {
+	if x.Phase = Runs; x.Ran.IsZero() {
+		x.Phase = Boots
+	}
+}
+
+func (x *step) run(a Action) {
+	x.Phase, x.Since, x.Ran = Runs, x.e.At, x.e.At
+	x.do.Action = a
+}
+
+// reject counts an offer with which the market has rejected the order. The offer may be at fault, so the next one is
+// tried; after several in a row, the order is held.
+func (x *step) reject() {
+	x.want()
+	x.Status = x.e.Why
+	if x.Rejected++; x.e.Lacking {
+		x.Rejected = (x.Rejected + OffersInARow - 1) / OffersInARow * OffersInARow // other offers do not help
+	}
+	if x.Rejected%OffersInARow != 0 {
+		return
+	}
+	x.Held = x.e.At.Add(min(firstHold<<min(x.Rejected/OffersInARow-1, 10), longestHold))
+	x.do.Action = Hold
+}
+
+// part gives the instance up: it is to be destroyed.
+func (x *step) part(a Action, why string, counted bool) {
+	x.doom(x.Instance)
+	at := slices.IndexFunc(x.Doomed, func(d Doomed) bool { return d.ID == x.Instance })
+	x.Doomed[at].Counted = counted
+	x.Instance, x.Ran, x.Told = 0, time.Time{}, ""
+	x.Number++
+	x.want()
+	x.do = Do{Action: a, Why: why}
+}
+
+// fault gives up an instance whose machine is at fault, before it has run the task.
+func (x *step) fault(why string, avoid bool) {
+	if x.hasTold() { // its task had already ended
+		x.finishTold()
+		return
+	}
+	x.part(Fault, why, false)
+	x.do.Avoid = avoid
+	if x.Status = why + "; another one is ordered when it is gone"; x.Tries-x.Losses >= x.r.Machines {
+		x.end(End{State: task.Error, Reason: "no machine could run the image: " + why})
+	}
+}
+
+// lose gives up an instance that was lost while the task ran, or may have. The task is started again on another machine,
+// as often as the rules allow, once that one is gone.
+func (x *step) lose(why string, avoid bool) {
+	if x.hasTold() { // its task had already ended
+		x.finishTold()
+		return
+	}
+	if x.Losses >= x.r.Retries {
+		if x.r.Retries > 0 {
+			why += fmt.Sprintf("; the task was started again %d of %d times that retries_on_loss allows", x.Losses, x.r.Retries)
+		}
+		x.fail(why)
+		x.do.Avoid = avoid
+		return
+	}
+	x.Losses++
+	x.part(Lost, why, true)
+	x.do.Avoid, x.Status = avoid, x.again(why)
+}
+
+func (x *step) again(why string) string {
+	return fmt.Sprintf("%s; the task is started again (%d of %d)", why, x.Losses, x.r.Retries)
+}
+
+// hasBegun reports whether a doomed instance may have begun the task although it was given up before it was seen running.
+func (x *step) hasBegun() bool {
+	d := x.doomed()
+	return d != nil && x.e.Begun && !d.Counted
+}
+
+// begun counts that start: the task may not run again unless it may after a loss.
+func (x *step) begun() {
+	x.remains()
+	x.doomed().Counted = true
+	why := fmt.Sprintf("%s; instance %d may have begun the task before it was gone", x.Status, x.e.ID)
+	if x.Losses >= x.r.Retries {
+		x.fail(why)
+		return
+	}
+	x.Losses++
+	x.Status = x.again(why)
+	x.do = Do{Action: Lost, Why: why}
+}
+
+func (x *step) remains() {
+	if d := x.doomed(); d != nil {
+		if d.Absent = 0; x.e.At.After(d.Seen) {
+			d.Shown, d.Seen = d.Shown+1, x.e.At
+		}
+	}
+}
+
+func (x *step) fail(why string) { x.finish(End{State: task.Error, Reason: why}) }
+
+func (x *step) finishTold() {
+	e, _ := Word(x.Told)
+	x.finish(e)
+}
+
+// lastEnd is how the task has ended, after a last look at its log: what the entrypoint has said counts, unless the queue
+// has stopped the task.
+func (x *step) lastEnd() End {
+	if x.e.End.Cancelled {
+		return x.e.End
+	}
+	for _, word := range []string{x.e.Word, x.Told} {
+		if e, said := Word(word); said {
+			return e
+		}
+	}
+	return x.e.End
+}
+
+func (x *step) finish(e End) {
+	x.do = Do{Action: Finish}
+	x.end(e)
+}
+
+// end ends the order. Its instance is not needed any more.
+func (x *step) end(e End) {
+	x.Asked = x.Pending()
+	x.Phase, x.do.End = Over, e
+	x.doom(x.Instance)
+}
+
+func (x *step) doom(id int64) {
+	if id > 0 && !x.IsDoomed(id) {
+		x.Doomed = append(x.Doomed, Doomed{ID: id})
+	}
+}
+
+func (x *step) doomed() *Doomed {
+	if at := slices.IndexFunc(x.Doomed, func(d Doomed) bool { return d.ID == x.e.ID }); at >= 0 {
+		return &x.Doomed[at]
+	}
+	return nil
+}
+
+func (x *step) undoom() {
+	x.Doomed = slices.DeleteFunc(x.Doomed, func(d Doomed) bool { return d.ID == x.e.ID })
+}
