@@ -72,7 +72,7 @@ func TestNamesOfPySlurm(t *testing.T) {
 			case d.Form == sbatch.Flag || d.Form == sbatch.Word:
 				value = "true"
 			}
-			c, err := assembly.Parse(strings.NewReader("queue: spool:/x\nslurm: {daemon: {"+theirs[i][1]+": '"+value+"'}}"), "ponos.yaml")
+			c, err := assembly.ReadConfiguration(strings.NewReader("queue: spool:/x\nslurm: {daemon: {"+theirs[i][1]+": '"+value+"'}}"), "ponos.yaml")
 			if err != nil || len(c.Slurm.Daemon) != 1 || c.Slurm.Daemon[0].Name != ours[i][1] {
 				t.Errorf("%s: %v, %v; the page says %s", theirs[i][1], c.Slurm.Daemon, err, ours[i][1])
 			}
@@ -90,12 +90,12 @@ func TestExamplesOfConfigurationsAreRead(t *testing.T) {
 			t.Errorf("%s has no example of a configuration", source)
 		}
 		for _, b := range blocks {
-			if _, err := assembly.Parse(strings.NewReader(b[1]), source); err != nil {
+			if _, err := assembly.ReadConfiguration(strings.NewReader(b[1]), source); err != nil {
 				t.Errorf("%v\nin\n%s", err, b[1])
 			}
 		}
 	}
-	if _, err := assembly.Parse(strings.NewReader(read(t, "examples/site/ponos.yaml")), "examples/site/ponos.yaml"); err != nil {
+	if _, err := assembly.ReadConfiguration(strings.NewReader(read(t, "examples/site/ponos.yaml")), "examples/site/ponos.yaml"); err != nil {
 		t.Error(err)
 	}
 }

@@ -19,7 +19,7 @@ func TestSlurmTakesTheExample(t *testing.T) {
 	}
 	lines := regexp.MustCompile(`(?m)^# slurm:\n(# .*\n)+`).FindString(string(text))
 	example := strings.NewReplacer("@DIR@", "/srv/ponos", "\nmode: local\n", "\nmode: slurm\n", lines, strings.ReplaceAll(lines, "# ", "")).Replace(string(text))
-	c, err := assembly.Parse(strings.NewReader(example), "ponos.yaml")
+	c, err := assembly.ReadConfiguration(strings.NewReader(example), "ponos.yaml")
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, example)
 	}

@@ -373,8 +373,8 @@ func TestRequestsOfAPass(t *testing.T) {
 			for n := range 30 {
 				w.task(fmt.Sprintf("task-%d", n), "sleep 100")
 			}
-			for range 3 {
-				if n, all := w.requests(); n > 3 {
+			for _, most := range []int{4, 3, 3} { // once an hour it asks which filter removes most
+				if n, all := w.requests(); n > most {
 					t.Errorf("%d requests\n%s", n, all)
 				}
 			}

@@ -74,8 +74,8 @@ func kinds() (k config.Kinds) {
 // Configuration finds, reads and checks a configuration; see config.Load.
 func Configuration(flag string) (config.Config, error) { return config.Load(flag, kinds()) }
 
-// Parse is Configuration for a text; see config.Parse.
-func Parse(r io.Reader, path string) (config.Config, error) { return config.Parse(r, path, kinds()) }
+// ReadConfiguration is Configuration for a text; see config.Parse.
+func ReadConfiguration(r io.Reader, path string) (config.Config, error) { return config.Parse(r, path, kinds()) }
 
 func modeKindOf(c config.Config) modeKind {
 	return modes[slices.IndexFunc(modes, func(m modeKind) bool { return m.Name == c.Mode })] // it was checked

@@ -28,7 +28,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("the example has %d times %q", strings.Count(text, part), part)
 		}
 	}
-	if _, err := assembly.Parse(strings.NewReader("queue: spool:/tmp/x/spool\nmode: slurm\n"+f.section()), "x"); err != nil {
+	if _, err := assembly.ReadConfiguration(strings.NewReader("queue: spool:/tmp/x/spool\nmode: slurm\n"+f.section()), "x"); err != nil {
 		t.Errorf("%v in\n%s", err, f.section())
 	}
 	bare := found{cpu: "cpu", cpuTime: time.Hour}.section()
@@ -36,7 +36,7 @@ func TestChoose(t *testing.T) {
 	if !strings.Contains(bare, want) {
 		t.Errorf("without account:\n%s", bare)
 	}
-	if _, err := assembly.Parse(strings.NewReader("queue: spool:/tmp/x/spool\nmode: slurm\n"+strings.ReplaceAll(bare, "#  ", "  ")), "x"); err != nil {
+	if _, err := assembly.ReadConfiguration(strings.NewReader("queue: spool:/tmp/x/spool\nmode: slurm\n"+strings.ReplaceAll(bare, "#  ", "  ")), "x"); err != nil {
 		t.Errorf("%v in\n%s, uncommented", err, bare)
 	}
 	if f, err = choose(all[3:4], nil, ""); err != nil || f.gpu != "" || f.cpu != "gpu" || f.cpuTime != 12*time.Hour {
@@ -102,7 +102,7 @@ func TestSection(t *testing.T) {
 		{account: `a", cpus-per-task: "9`, cpu: "#x", gpu: "{a: b}"}, {account: "é", cpu: "*"},
 	} {
 		f.cpuTime = 24 * time.Hour
-		c, err := assembly.Parse(strings.NewReader("queue: spool:/tmp/x/spool\nmode: slurm\n"+f.section()), "x")
+		c, err := assembly.ReadConfiguration(strings.NewReader("queue: spool:/tmp/x/spool\nmode: slurm\n"+f.section()), "x")
 		if err != nil {
 			t.Errorf("%+v: %v", f, err)
 			continue

@@ -52,7 +52,7 @@ func FuzzInit(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := assembly.Parse(strings.NewReader(text), "x")
+		c, err := assembly.ReadConfiguration(strings.NewReader(text), "x")
 		if err != nil || c.DataDir != filepath.Join(dir, "data") || c.SpoolDir() != filepath.Join(dir, "spool") {
 			t.Errorf("%q: %v: %q, %q", dir, err, c.DataDir, c.SpoolDir())
 		}
