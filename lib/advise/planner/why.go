@@ -49,7 +49,7 @@ func Why(ctx context.Context, a *Asker, budget time.Duration, jobs ...string) ma
 		}
 		d := facts.Of(rows[number]...)
 		why[job] = d.Text
-		if start := d.Starts(at); start != "" {
+		if start := d.Starts(at); start != "" && d.Cause != diagnosis.Begin { // which says when
 			why[job] += "; " + start
 		}
 	}
