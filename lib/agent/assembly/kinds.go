@@ -75,7 +75,9 @@ func kinds() (k config.Kinds) {
 func Configuration(flag string) (config.Config, error) { return config.Load(flag, kinds()) }
 
 // ReadConfiguration is Configuration for a text; see config.Parse.
-func ReadConfiguration(r io.Reader, path string) (config.Config, error) { return config.Parse(r, path, kinds()) }
+func ReadConfiguration(r io.Reader, path string) (config.Config, error) {
+	return config.Parse(r, path, kinds())
+}
 
 func modeKindOf(c config.Config) modeKind {
 	return modes[slices.IndexFunc(modes, func(m modeKind) bool { return m.Name == c.Mode })] // it was checked
