@@ -24,7 +24,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/shell"
-	"github.com/ponos-tools/ponos/lib/executor/proc"
 )
 
 // Guard is held by the only agent of a configuration. A zero Guard holds nothing.
@@ -54,16 +53,14 @@ func thisProcess(host string, every time.Duration) process {
 }
 
 // alive reports whether the process may be running. A process of this host is running if its id and
-// start time exist, and nobody has only failed to wait for its end, as in a container whose first process
-// waits for none; one of another host if it has reported within the last few turns.
+// start time exist; one of another host if it has reported within the last few turns.
 func (p process) alive(now process) bool {
 	// After a requeue, the process of the earlier start of the same job is gone.
 	if p.PID == 0 || p.Job != "" && p.Job == now.Job {
 		return false
 	}
 	if p.Host == now.Host {
-		_, ended := proc.Session(p.PID)
-		return p.Boot == now.Boot && p.Start == command.StartOf(p.PID) && p.Start != "" && !ended
+		return p.Boot == now.Boot && p.Start == command.StartOf(p.PID) && p.Start != ""
 	}
 	age := now.Seen.Sub(p.Seen)
 	return age < max(2*time.Minute, time.Duration(5*p.Every*float64(time.Second))) && age > -24*time.Hour
