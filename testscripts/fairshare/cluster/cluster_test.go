@@ -241,7 +241,7 @@ func (c cluster) limits() {
 	for _, want := range []string{
 		`(?m)^running jobs +alice in account research +5 +2 +3$`,
 		`(?m)^time limit of a job +alice in account research +2d +- +-$`,
-		`(?m)^CPU minutes of running jobs +account research +30000 +\d+ +29\d\d\d$`,
+		`(?m)^CPU hours of running jobs +account research +500 +\d+ +4\d\d$`,
 		`(?m)^GPUs +QoS high +2 +2 +0  job ` + id + ` waits for it$`,
 		`(?m)^memory +QoS high, each user +20G +1000M +19G$`,
 	} {
