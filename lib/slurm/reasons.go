@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -114,6 +115,17 @@ func ReasonCode(reason string) string {
 	}
 	return code
 }
+
+// ReasonCodes splits what squeue prints for elements of an array in one row that wait for different things: a code for each. Any other
+// reason is one.
+func ReasonCodes(reason string) []string {
+	if !severalCodes.MatchString(reason) {
+		return []string{reason}
+	}
+	return strings.Split(reason, ",")
+}
+
+var severalCodes = regexp.MustCompile(`^\w+(,\w+)+$`)
 
 // ExplainReason explains a reason as squeue prints it. An unknown reason is returned as it is
 // printed.

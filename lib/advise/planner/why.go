@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,12 +44,16 @@ func Why(ctx context.Context, a *Asker, budget time.Duration, jobs ...string) ma
 	}
 	why := map[string]string{}
 	for _, job := range jobs {
-		number, _, _ := strings.Cut(job, "_")
-		if len(rows[number]) == 0 {
+		number, _, element := strings.Cut(job, "_")
+		// A row of elements that wait for different things has the words of all of them.
+		mixed := func(j *slurm.Job) bool { return len(slurm.ReasonCodes(j.Reason)) > 1 }
+		if len(rows[number]) == 0 || slices.ContainsFunc(rows[number], mixed) || element && len(rows[number]) > 1 {
 			continue
 		}
 		d := facts.Of(rows[number]...)
-		why[job] = d.Text
+		if why[job] = d.Text; element {
+			continue // when the first of its array starts is known
+		}
 		if start := d.Starts(at); start != "" && d.Cause != diagnosis.Begin { // which says when
 			why[job] += "; " + start
 		}

@@ -329,7 +329,11 @@ func Reopen(run string) error {
 		}
 	}
 	in := filepath.Join(run, Offered)
-	if err := os.Rename(filepath.Join(run, Closing), in); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	err := os.Rename(filepath.Join(run, Closing), in)
+	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, fs.ErrExist) { // a writer has made another one: both are read
+		return nil
+	}
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := os.Mkdir(in, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -24,6 +24,7 @@ type reader struct {
 	err     error
 	cancel  map[string]bool // tasks, by id or number, that are not to run
 	why     string          // tasks that were added cannot be taken
+	unread  string          // cancellations cannot be read
 }
 
 type entry struct {
@@ -231,9 +232,14 @@ func (s *scheduler) cancellations() []input.Cancellation {
 		return nil
 	}
 	cancel, err := s.Added.Cancellations()
+	unread := ""
 	if err != nil {
-		s.Message("%s", fault.Text(err))
+		unread = fault.Text(err)
 	}
+	if unread != s.reader.unread && unread != "" {
+		s.Message("%s", unread)
+	}
+	s.reader.unread = unread
 	s.reader.cancel = map[string]bool{}
 	for _, c := range cancel {
 		for _, name := range c.Cancel {

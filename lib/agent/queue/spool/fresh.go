@@ -80,7 +80,7 @@ func (q *Queue) Left() (left bool, err error) {
 	for _, dir := range []string{newDir, activeDir} {
 		if err := q.eachName(dir, func(name string) {
 			id, agent := fileParts(name)
-			left = left || id != "" && (dir == newDir && q.others[id] == "" || agent == q.Agent || agent == stopper)
+			left = left || id != "" && (dir == newDir && q.others[id] == "" && !q.behind[id] || agent == q.Agent || agent == stopper)
 		}); err != nil {
 			return false, err
 		}

@@ -28,6 +28,8 @@ type Queue struct {
 	// Leaves says why this agent leaves a new task to others: it cannot run it; "": it does not. nil: it leaves none.
 	Leaves func(queue.Entry) string
 	others map[task.ID]string // what it has left in the last turn, and why
+	behind map[task.ID]bool   // what comes after tasks that it has left
+	turns  int                // since all that was left has been read
 	// witness is a task of each group that has not ended, when it was last looked at.
 	witness map[string]task.ID
 	last    lastTurn
@@ -61,7 +63,8 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 	if err := q.Alive(); err != nil {
 		return nil, err
 	}
-	q.last, q.others = lastTurn{done: changed(q.path(doneDir, ""))}, map[task.ID]string{}
+	q.last = lastTurn{done: changed(q.path(doneDir, ""))}
+	q.forget()
 	actions, problems, err := q.active(hasJob)
 	if err != nil {
 		return nil, err
@@ -90,6 +93,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 		}
 		q.last.newest = max(q.last.newest, name)
 	}
+	q.behind = q.after(waiting)
 	for _, path := range cycles(waiting) {
 		reason := fmt.Sprintf("the task waits for itself: %s", strings.Join(path, " after "))
 		problems = append(problems, q.end(waiting[task.ID(path[0])], task.Report{State: task.Error, Reason: reason}))
@@ -100,6 +104,9 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 // fresh returns the action for a new task; nil: none at this time. It adds a task that waits for its
 // parents to waiting.
 func (q *Queue) fresh(name string, waiting map[task.ID]queue.Entry, groups *room) (*task.Action, error) {
+	if id, _ := fileParts(name); q.others[id] != "" {
+		return nil, nil
+	}
 	path := q.path(newDir, name)
 	e, err := q.read(path)
 	switch {
@@ -133,6 +140,35 @@ func (q *Queue) fresh(name string, waiting map[task.ID]queue.Entry, groups *room
 	}
 	waiting[e.ID] = e
 	return nil, nil
+}
+
+// rereads is after how many turns the tasks are read again that were left to others: there may be many, for long.
+const rereads = 30
+
+// forget forgets what was left to others, if it is to be read again, or is not there any more.
+func (q *Queue) forget() {
+	if q.turns++; q.others == nil || q.turns >= rereads {
+		q.others, q.turns = map[task.ID]string{}, 0
+	}
+	for id := range q.others {
+		if _, err := os.Lstat(q.path(newDir, string(id)+".json")); err != nil {
+			delete(q.others, id)
+		}
+	}
+}
+
+// after returns those that wait for tasks that this agent leaves to others, or for such as wait for these.
+func (q *Queue) after(waiting map[task.ID]queue.Entry) map[task.ID]bool {
+	behind := map[task.ID]bool{}
+	for more := len(q.others) > 0; more; {
+		more = false
+		for id, e := range waiting {
+			if !behind[id] && slices.ContainsFunc(e.After, func(p task.ID) bool { return q.others[p] != "" || behind[p] }) {
+				behind[id], more = true, true
+			}
+		}
+	}
+	return behind
 }
 
 // room is how many tasks of each group agents have taken, or are offered in a turn.

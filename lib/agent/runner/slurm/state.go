@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/record"
@@ -376,6 +377,9 @@ func pendingReason(q *slurm.Job) string {
 	}
 	if q.Reason == "" {
 		return ""
+	}
+	if codes := slurm.ReasonCodes(q.Reason); len(codes) > 1 {
+		return fmt.Sprintf("elements of its array wait for different things (%s)", strings.Join(codes, ", "))
 	}
 	if plain := slurm.ExplainReason(q.Reason).Plain; plain != q.Reason {
 		return fmt.Sprintf("%s (%s)", plain, q.Reason)
