@@ -174,7 +174,7 @@ func (p *pool) noneLeft() {
 	}
 }
 
-// status asks a running head how it stands; nil if it does not answer.
+// status asks a scheduler how it stands; nil if there is none, of which the command answers from the journal.
 func (p *pool) status() map[string]any {
 	c := exec.Command(filepath.Join(harness.Bin, "jobpool"), "ctl", "status", "--json", "--run", "run")
 	c.Dir = p.dir
@@ -183,7 +183,7 @@ func (p *pool) status() map[string]any {
 		return nil
 	}
 	var st map[string]any
-	if json.Unmarshal(out, &st) != nil {
+	if json.Unmarshal(out, &st) != nil || st["phase"] == "ended" {
 		return nil
 	}
 	return st
