@@ -10,7 +10,13 @@
 Pool is a concurrent.futures.Executor: functions, their arguments and values are pickled, and
 go through files in the run directory, which all nodes must see. Commands are run as
 "jobpool call" runs them. The only server is "jobpool serve", which Pool starts and ends, or an
-existing one, given by Pool(run=DIRECTORY).
+existing one, given by Pool(run=DIRECTORY); Pool(alloc=REQUEST) submits jobs. A forked process
+cannot use a pool. Cancelling a future ends its task.
+
+Functions are called in processes that stay, and end when idle for 5 seconds (0.2 if other tasks
+wait); a call that needs timeout, time, nodes, after, id or stdin has a process of its own. Lambdas
+and functions of a notebook need cloudpickle. The cause of an exception is a CallFailed. A command
+that does not end well raises TaskFailed.
 """
 
 import atexit
