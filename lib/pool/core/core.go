@@ -169,8 +169,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.eof = true
 	case InputGrows:
 		c.eof = false
-	case InputClosed:
-		c.stays = false
+	case InputOpen:
+		c.stays = c.Serve && e.Open
 	case InputFailed:
 		c.eof = true
 		c.stopExplicitly(Draining, e.Why, 2)

@@ -115,17 +115,6 @@ func TestAdded(t *testing.T) {
 			}
 		}()
 		l.want(l.run(""), 5, 1, 0, 1)
-		for _, name := range []string{input.Offered, input.Closing} {
-			if _, err := os.Stat(filepath.Join(run, name)); err == nil {
-				t.Errorf("%s stays", name)
-			}
-		}
-		go func() {
-			time.Sleep(time.Second)
-			if err := input.Shut(run); err != nil {
-				t.Error(err)
-			}
-		}()
 		l.cfg.RetryFailed = true
 		l.want(l.run(""), 0, 1, 0, 1)
 		for seq, n := range map[int64]int{1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1} {
@@ -133,6 +122,47 @@ func TestAdded(t *testing.T) {
 				t.Errorf("task %d has ended %d times, want %d", seq, got, n)
 			}
 		}
+	})
+}
+
+// A pool that was shut while it had no scheduler ends when all has ended, and a later scheduler of it at once. One that is
+// opened again while a task runs takes more, until it is shut again.
+func TestShutForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 1)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests = true, requests
+		do := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		add := func() {
+			_, err := input.Offer(run, &input.Addition{Text: "sleep 10"})
+			do(err)
+		}
+		do(os.MkdirAll(run, 0o700))
+		do(input.Begin(run))
+		add()
+		do(input.Shut(run))
+		l.want(l.run(""), 1, 0, 0, 0)
+		l.want(l.run(""), 0, 0, 0, 0)
+		do(input.Reopen(run))
+		add()
+		do(input.Shut(run))
+		go func() {
+			time.Sleep(5 * time.Second)
+			do(input.Reopen(run))
+			time.Sleep(10 * time.Second)
+			add()
+			if a := ask(requests, &Request{Op: "run", Task: &input.Object{Cmd: "sleep 1"}}); a.Seq == 0 {
+				t.Errorf("a pool that was opened again: %+v", a)
+			}
+			do(input.Shut(run))
+		}()
+		l.want(l.run(""), 3, 0, 0, 0)
 	})
 }
 

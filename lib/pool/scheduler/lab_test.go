@@ -303,7 +303,7 @@ func (l *lab) run(tasks string) *Result {
 		o.JSON = strings.HasPrefix(tasks, "{")
 		list = input.NewReader(strings.NewReader(tasks), o)
 	}
-	if err := input.Reopen(filepath.Join(l.dir, "run")); err != nil {
+	if err := input.Begin(filepath.Join(l.dir, "run")); err != nil {
 		l.Fatal(err)
 	}
 	l.cfg.Added = input.Grow(list, filepath.Join(l.dir, "run"), oneCPU, false)

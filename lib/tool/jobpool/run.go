@@ -234,7 +234,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		return err
 	}
 	if !r.place.elastic { // else the call has opened it
-		if err := input.Reopen(dir); err != nil {
+		if err := input.Begin(dir); err != nil {
 			return err
 		}
 	}
