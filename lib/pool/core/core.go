@@ -145,6 +145,9 @@ func New(cfg Config, now time.Time) *Core {
 		}
 		return 0
 	}
+	for _, tasks := range cfg.Succeeded {
+		c.deps.succeeded(tasks[0], tasks[1])
+	}
 	c.takeOver()
 	for _, spec := range cfg.Nodes {
 		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}

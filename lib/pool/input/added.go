@@ -295,6 +295,18 @@ func (g *Growing) Take(last int64) (more bool, err error) {
 // mostTaken is how many additions are taken at a time: a file server may need milliseconds for each.
 const mostTaken = 500
 
+// Forget removes the additions whose tasks all are done with, as the journal says: a run may go on for years. The first one
+// stays, as its name shows how many tasks the input had.
+func (g *Growing) Forget(done func(first, last int64) bool) error {
+	files, err := g.list()
+	for _, f := range files[min(1, len(files)):] {
+		if done(f.first, f.last) {
+			err = errors.Join(err, os.Remove(f.name))
+		}
+	}
+	return err
+}
+
 // Last is the highest number that a task of an addition has.
 func (g *Growing) Last() int64 { return g.taken }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -163,6 +164,61 @@ func TestShutForGood(t *testing.T) {
 			do(input.Shut(run))
 		}()
 		l.want(l.run(""), 3, 0, 0, 0)
+	})
+}
+
+// A pool that stays open cuts its journal while it works, and forgets the files of tasks that were cut. The next scheduler
+// goes on with the numbers, knows that the tasks have succeeded, and runs what is left.
+func TestCutWhileItWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 2)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests, l.minCut = true, requests, 20_000
+		offer := func(a *input.Addition) {
+			t.Helper()
+			if _, err := input.Offer(run, a); err != nil {
+				t.Error(err)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			offer(&input.Addition{Text: "sleep 10000"})
+			for range 30 {
+				offer(&input.Addition{Text: wire.Text(tasks(20, "sleep 0.1"))})
+				time.Sleep(5 * time.Second)
+			}
+			offer(&input.Addition{Text: "sleep 1 3"})
+			time.Sleep(3 * time.Second)
+			ask(requests, &Request{Op: "drain"})
+			time.Sleep(8 * time.Second)
+			ask(requests, &Request{Op: "cancel", Seqs: []int64{1}})
+		}()
+		l.want(l.run(""), 600, 2, 0, 0)
+		if st, err := os.Stat(filepath.Join(run, journal.File)); err != nil || st.Size() > 45_000 {
+			t.Errorf("the journal has %d bytes, %v", st.Size(), err)
+		}
+		if left, err := os.ReadDir(filepath.Join(run, input.Added)); err != nil || len(left) > 12 {
+			t.Errorf("%d additions are left, %v", len(left), err)
+		}
+		l.minCut = 1
+		go func() {
+			time.Sleep(time.Second)
+			offer(&input.Addition{Text: "sleep 1", After: []string{"7", "601"}})
+			offer(&input.Addition{Text: "sleep 1", After: []string{"602"}})
+			time.Sleep(9 * time.Second)
+			if err := input.Shut(run); err != nil {
+				t.Error(err)
+			}
+		}()
+		l.want(l.run(""), 1, 1, 0, 1)
+		if got := l.ends(); got[603] != 1 || got[604] != 1 {
+			t.Errorf("ends %v", got)
+		}
+		p, err := journal.ReadPast(run)
+		if err != nil || p.Done != 601 || len(p.Tasks) != 3 {
+			t.Errorf("%+v, %v", p, err)
+		}
 	})
 }
 

@@ -220,6 +220,11 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		return hintRun(err)
 	}
 	defer j.Close()
+	if r.policy.Serve {
+		if err := j.Cut(); err != nil {
+			r.console.message("journal: it cannot be cut for now: %s", fault.Text(err))
+		}
+	}
 	history, err := past(dir, joblog, resumes(r.c, &r.policy), r.policy.Serve)
 	if err != nil {
 		return err
@@ -239,6 +244,9 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		}
 	}
 	growing := input.Grow(source, dir, r.base, r.setup.Always)
+	if err := growing.Forget(history.AllCut); err != nil {
+		return err
+	}
 	all := &counted{Tasks: growing}
 	server, err := control.Listen(dir, r.base)
 	if err != nil {
