@@ -92,7 +92,7 @@ type History struct {
 // page has the entries of tasks that follow each other. Those that were cut have none, as a run may go on for years.
 type page [pageSize]Entry
 
-const pageSize = 1024
+const pageSize = 64 // one that has failed among millions keeps a page
 
 // Get returns what is known of a task.
 func (h *History) Get(seq int64) Entry {
