@@ -27,6 +27,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -368,7 +369,7 @@ func hintRun(err error) error {
 func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 	d := &transport.Dialer{
 		Kind: r.place.kind, Command: r.c.String("via-cmd"), Env: os.Environ(),
-		LogDir: filepath.Join(dir, "nodes"), Host: os.Getenv("SLURMD_NODENAME"),
+		LogDir: filepath.Join(dir, pilot.Logs), Host: os.Getenv("SLURMD_NODENAME"),
 	}
 	if r.setup.Teardown != "" {
 		d.Clearing = worker.ClearTime
