@@ -291,18 +291,19 @@ complete -c jobpool -n '__fish_seen_subcommand_from call' -l raw -d 'send reques
 complete -c jobpool -n '__fish_seen_subcommand_from call' -l stdin -d 'give standard input to the task'
 complete -c jobpool -n '__fish_seen_subcommand_from call' -l json -d 'print JSON'
 complete -c jobpool -n '__fish_seen_subcommand_from call' -l help -s h -d 'show help'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -f
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'status' -d 'show progress'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'list' -d 'list the tasks that have not ended'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'explain' -d 'explain what a task waits for'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'add' -d 'add tasks: the commands of standard input, or one command'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'retry' -d 'run tasks on hold, or failed tasks of an ended run, again'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'cancel' -d 'cancel tasks'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'close' -d 'take no more tasks, and exit when all have ended'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'drain' -d 'start no more tasks, and exit when running tasks have ended'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'nodes' -d 'list, add and remove nodes'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -a 'usage' -d 'list the tasks that ran on each node, and how many at a time'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close drain nodes usage' -l help -s h -d 'show help'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -f
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'status' -d 'show progress'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'list' -d 'list the tasks that have not ended'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'explain' -d 'explain what a task waits for'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'add' -d 'add tasks: the commands of standard input, or one command'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'retry' -d 'run tasks on hold, or failed tasks of an ended run, again'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'cancel' -d 'cancel tasks'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'close' -d 'take no more tasks, and exit when all have ended'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'open' -d 'take tasks again after close'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'drain' -d 'start no more tasks, and exit when running tasks have ended'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'nodes' -d 'list, add and remove nodes'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -a 'usage' -d 'list the tasks that ran on each node, and how many at a time'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel close open drain nodes usage' -l help -s h -d 'show help'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from status' -f
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from status' -l run -x -a '(__fish_complete_directories)' -d 'control the run in DIR (the last run)'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from status' -l json -d 'print JSON'
@@ -339,6 +340,9 @@ complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcomm
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from close' -f
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from close' -l run -x -a '(__fish_complete_directories)' -d 'control the run in DIR (the last run)'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from close' -l help -s h -d 'show help'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from open' -f
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from open' -l run -x -a '(__fish_complete_directories)' -d 'control the run in DIR (the last run)'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from open' -l help -s h -d 'show help'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from drain' -f
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from drain' -l run -x -a '(__fish_complete_directories)' -d 'control the run in DIR (the last run)'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from drain' -l help -s h -d 'show help'

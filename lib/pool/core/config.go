@@ -109,6 +109,8 @@ type Config struct {
 	Finish  bool          // workers without a scheduler let their tasks end
 	Past    []PastWorker
 	Names   Names // for the ids of tasks that have ended; nil: in memory
+	// Succeeded are tasks of earlier runs, from a number to another, that may not be read again.
+	Succeeded [][2]int64
 	// Closed is what an earlier scheduler has decided about the end of this run; nil: nothing.
 	Closed *Closing
 	// Done and Failed are how many tasks have ended under the schedulers before, as [Halt] counts them.

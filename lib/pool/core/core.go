@@ -145,6 +145,9 @@ func New(cfg Config, now time.Time) *Core {
 		}
 		return 0
 	}
+	for _, tasks := range cfg.Succeeded {
+		c.deps.succeeded(tasks[0], tasks[1])
+	}
 	c.takeOver()
 	for _, spec := range cfg.Nodes {
 		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}
@@ -169,8 +172,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.eof = true
 	case InputGrows:
 		c.eof = false
-	case InputClosed:
-		c.stays = false
+	case InputOpen:
+		c.stays = c.Serve && e.Open
 	case InputFailed:
 		c.eof = true
 		c.stopExplicitly(Draining, e.Why, 2)

@@ -136,6 +136,17 @@ func (d *dependencies) note(seq int64, ok bool) {
 	}
 }
 
+// succeeded records that tasks from a number to another have ended well.
+func (d *dependencies) succeeded(from, to int64) {
+	for seq := from; seq <= to; seq++ {
+		d.note(seq, true)
+		if p := seq / pageSize; seq == p*pageSize && seq+pageSize <= to+1 {
+			d.pages[p] = allGood
+			seq += pageSize - 1
+		}
+	}
+}
+
 // state looks up each of the names once.
 func (d *dependencies) state(t *pool.Task) depState {
 	if t.Extra == nil {

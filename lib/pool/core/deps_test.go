@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 
@@ -46,5 +47,39 @@ func TestDependenciesTakeLittleMemory(t *testing.T) {
 	}
 	if d.of(fmt.Sprint(n+1)) != depsWait || d.of("0") != depsWait || d.of("nobody") != depsWait {
 		t.Error("what has not ended counts as ended")
+	}
+}
+
+// Tasks of earlier runs that are not read again are known by their numbers, in as little memory.
+func TestSucceededBefore(t *testing.T) {
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		d, each := newDependencies(nil), newDependencies(nil)
+		each.note(3*pageSize, false)
+		d.note(3*pageSize, false)
+		for range 3 {
+			from := 1 + random.Int64N(4*pageSize)
+			to := from + random.Int64N(3*pageSize)
+			if random.IntN(2) == 0 {
+				from, to = from/pageSize*pageSize+random.Int64N(2), to/pageSize*pageSize-random.Int64N(2)
+			}
+			from = max(1, from)
+			d.succeeded(from, to)
+			for seq := from; seq <= to; seq++ {
+				each.note(seq, true)
+			}
+		}
+		for seq := range int64(8 * pageSize) {
+			if got, want := d.of(fmt.Sprint(seq)), each.of(fmt.Sprint(seq)); got != want {
+				t.Fatalf("seed %d: task %d: %d, want %d", seed, seq, got, want)
+			}
+		}
+	}
+	d := newDependencies(nil)
+	d.succeeded(1, 100*pageSize)
+	for p := 1; p < 100; p++ {
+		if d.pages[p] != allGood {
+			t.Errorf("page %d takes memory", p)
+		}
 	}
 }

@@ -46,6 +46,7 @@ func (c *Core) addNodes(specs []NodeSpec) {
 		}
 		c.widest = max(c.widest, spec.JobNodes)
 	}
+	c.forgetNodes()
 	c.group()
 	c.refuseMisfits()
 	var long []int64
@@ -81,6 +82,29 @@ func (c *Core) group() {
 		most = max(most, n-lost[job])
 	}
 	c.pool.Group(most)
+}
+
+// mostAway is how many nodes of jobs that have ended are remembered: a pool may have new jobs for years.
+const mostAway = 100
+
+// forgetNodes forgets the nodes that left an elastic pool first.
+func (c *Core) forgetNodes() {
+	left := func(n *Node) bool { return n.away() && len(n.held) == 0 && len(n.unswept) == 0 && !c.mayRun(n) }
+	more := -mostAway
+	for _, n := range c.nodes {
+		if c.Elastic && left(n) {
+			more++
+		}
+	}
+	if more > 0 {
+		c.nodes = slices.DeleteFunc(c.nodes, func(n *Node) bool {
+			if more == 0 || !left(n) {
+				return false
+			}
+			more--
+			return true
+		})
+	}
 }
 
 // away reports whether a node has left the pool for good.

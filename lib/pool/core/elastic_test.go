@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -484,5 +485,29 @@ func TestHaltCountsThoseBefore(t *testing.T) {
 	w.handle(Tick{})
 	if s := w.core.Summary(); !w.core.Finished() || s.Exit != 1 || s.Left != 1 {
 		t.Errorf("the run has ended: %v, %+v", w.core.Finished(), s)
+	}
+}
+
+// A pool that gets its own jobs may do so for years: what it remembers of nodes does not grow with those that have
+// left, and that of which something may still run, or be judged, is not forgotten.
+func TestNodesThatHaveLeftAreForgotten(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	w := newWorld(Config{Policy: Policy{Elastic: true}}, []pool.Need{one, one})
+	w.readMore()
+	w.add("stays", 1, 0, false)
+	for i := range 10 * mostAway {
+		name := fmt.Sprint("n", i)
+		w.handle(AddNodes{[]NodeSpec{{Name: name, Slots: 1}}})
+		w.handle(RemoveNodes{Names: []string{name}})
+		if i == 0 {
+			w.core.nodes[1].unswept[wire.Key{Seq: 1}] = true
+		}
+	}
+	var names []string
+	for _, n := range w.core.Status(w.now).Nodes {
+		names = append(names, n.Name)
+	}
+	if len(names) != mostAway+3 || names[0] != "stays" || names[1] != "n0" || names[2] != "n899" || names[mostAway+2] != "n999" {
+		t.Errorf("%d nodes: %v", len(names), names)
 	}
 }

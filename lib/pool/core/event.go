@@ -52,8 +52,8 @@ type (
 	InputEnded struct{}
 	// InputGrows tells that more tasks come after all.
 	InputGrows struct{}
-	// InputClosed tells that a pool that stays open for more tasks gets none from now on, once it has been read to its end.
-	InputClosed struct{}
+	// InputOpen tells, of an input that has been read to its end, whether a pool that stays open may get more tasks.
+	InputOpen struct{ Open bool }
 	// InputFailed tells that the input cannot be used any further, and why.
 	InputFailed struct{ Why string }
 	// Submit adds a task by request. The effect Taken answers it.

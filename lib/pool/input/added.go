@@ -72,12 +72,14 @@ type Tasks interface {
 // The name in added has the numbers of its tasks, which they keep when the run is resumed. The run takes
 // tasks as long as it has a directory in:
 //
-//	       Reopen               Shut                 Close
-//	none ─────────► in ───────────────► in.closing ─────────► none
-//	                 └─────────────────────────Close───────────┘
+//	       Begin           Shut
+//	none ─────────► in ─────────────► in.closing
+//	  ▲              │ ▲                 │
+//	  └───Close──────┘ └──────Reopen─────┘
 //
-// Shut lets what was offered be taken, and no more be offered. Close removes the directory, which only
-// succeeds when it is empty: nothing can be offered to a run that has just ended. A [Cancellation] lies there, too.
+// Shut lets what was offered be taken, and no more be offered: also by schedulers that begin later, after a kill or a
+// failure, until Reopen. Close removes the directory of a run that comes to its end without. It only succeeds when
+// the directory is empty: nothing can be offered to a run that has just ended. A [Cancellation] lies there, too.
 type Growing struct {
 	input Tasks // nil: at its end
 	run   string
@@ -293,6 +295,18 @@ func (g *Growing) Take(last int64) (more bool, err error) {
 // mostTaken is how many additions are taken at a time: a file server may need milliseconds for each.
 const mostTaken = 500
 
+// Forget removes the additions whose tasks all are done with, as the journal says: a run may go on for years. The first one
+// stays, as its name shows how many tasks the input had.
+func (g *Growing) Forget(done func(first, last int64) bool) error {
+	files, err := g.list()
+	for _, f := range files[min(1, len(files)):] {
+		if done(f.first, f.last) {
+			err = errors.Join(err, os.Remove(f.name))
+		}
+	}
+	return err
+}
+
 // Last is the highest number that a task of an addition has.
 func (g *Growing) Last() int64 { return g.taken }
 
@@ -312,31 +326,24 @@ func (g *Growing) Close() error {
 			_ = os.Remove(f.name) // else the directory stays
 		}
 	}
-	for _, dir := range []string{Closing, Offered} {
-		if err := os.Remove(filepath.Join(g.run, dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := os.Remove(filepath.Join(g.run, Offered)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }
 
-// Reopen lets tasks be offered to a run, and removes what writers have left that were killed.
-func Reopen(run string) error {
+// Begin lets tasks be offered to a run, unless it is shut, and removes what writers have left that were killed.
+func Begin(run string) error {
 	names, _ := filepath.Glob(filepath.Join(run, staged+"*"))
 	for _, name := range names {
 		if st, err := os.Lstat(name); err == nil && clock.Since(clock.Modified(st)) > time.Hour {
 			_ = os.Remove(name)
 		}
 	}
-	in := filepath.Join(run, Offered)
-	err := os.Rename(filepath.Join(run, Closing), in)
-	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, fs.ErrExist) { // a writer has made another one: both are read
-		return nil
+	if _, err := os.Lstat(filepath.Join(run, Closing)); !errors.Is(err, fs.ErrNotExist) {
+		return err // it stays shut
 	}
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Mkdir(in, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(filepath.Join(run, Offered), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
@@ -345,6 +352,15 @@ func Reopen(run string) error {
 // Shut ends that tasks can be offered. Those that were will be taken.
 func Shut(run string) error {
 	return os.Rename(filepath.Join(run, Offered), filepath.Join(run, Closing))
+}
+
+// Reopen lets tasks be offered to a run that was shut. The error is [fs.ErrNotExist] if it has ended without.
+func Reopen(run string) error {
+	err := os.Rename(filepath.Join(run, Closing), filepath.Join(run, Offered))
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Lstat(filepath.Join(run, Offered))
+	}
+	return err
 }
 
 // staged begins the names of additions that are being written.
@@ -406,7 +422,7 @@ func put(run, dir, suffix string, v any) error {
 		err = os.Rename(temporary, filepath.Join(in, fmt.Sprintf("%020d-%s%s", clock.Now().UnixNano(), number, suffix)))
 	}
 	if err != nil {
-		_ = os.Remove(temporary) // else Reopen does
+		_ = os.Remove(temporary) // else Begin does
 		return err
 	}
 	return syncDir(in)

@@ -36,7 +36,7 @@ func rest(t *testing.T, in Tasks) (out []string) {
 func spool(t testing.TB) string {
 	t.Helper()
 	run := t.TempDir()
-	if err := Reopen(run); err != nil {
+	if err := Begin(run); err != nil {
 		t.Fatal(err)
 	}
 	return run
@@ -150,16 +150,26 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
-// A run takes tasks from when it is opened until it is shut or has ended; what was offered before is taken.
+// A run takes tasks from when it is begun until it is shut or has ended; what was offered before is taken. One that was
+// shut stays so, whoever begins it, until it is opened again.
 func TestOpenAndShut(t *testing.T) {
 	run := t.TempDir()
 	g := Grow(nil, run, cpu, false)
-	refused := func() {
+	do := func(want error, open bool, steps ...func(string) error) {
 		t.Helper()
+		for _, step := range steps {
+			if err := step(run); !errors.Is(err, want) || g.Open() != open {
+				t.Errorf("%v, open: %v; want %v, open: %v", err, g.Open(), want, open)
+			}
+		}
+		if open {
+			return
+		}
 		if n, err := Offer(run, &Addition{Text: "late"}); n != 0 || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("offered %d, %v", n, err)
 		}
 	}
+	end := func(string) error { return g.Close() }
 	taken := func(want string) {
 		t.Helper()
 		if _, err := g.Take(0); err != nil {
@@ -169,39 +179,28 @@ func TestOpenAndShut(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	refused()
-	if g.Open() {
-		t.Error("it takes tasks before it is opened")
-	}
-	for range 2 {
-		if err := Reopen(run); err != nil || !g.Open() {
-			t.Errorf("opened: %v, %v", g.Open(), err)
-		}
-	}
+	do(fs.ErrNotExist, false, Reopen, Shut)
+	do(nil, true, Begin, Begin, Reopen)
 	offer(t, run, "a")
-	if err := Shut(run); err != nil || g.Open() {
-		t.Errorf("shut, with a task: %v, %v", g.Open(), err)
-	}
-	refused()
-	if err := Shut(run); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("shut twice: %v", err)
-	}
-	if err := Reopen(run); err != nil { // before the scheduler has seen it
-		t.Fatal(err)
-	}
+	do(nil, false, Shut, Begin)
+	do(fs.ErrNotExist, false, Shut)
+	do(syscall.ENOTEMPTY, false, end)
+	do(nil, true, Reopen, Reopen) // before a scheduler has seen it
 	offer(t, run, "b")
-	if err := Shut(run); err != nil {
-		t.Fatal(err)
-	}
+	do(nil, false, Shut, Begin)
 	taken("1 a, 2 b")
-	for range 2 {
-		if err := g.Close(); err != nil || g.Open() {
-			t.Errorf("closed: %v, %v", g.Open(), err)
-		}
-	}
-	refused()
+	do(nil, false, end, end, Begin, end) // a kill, and a scheduler that finds nothing left
 	taken("")
-	if got := files(t, run); !slices.Equal(got, []string{"added", "added/0000000001-0000000001", "added/0000000002-0000000002"}) {
+	do(nil, true, Reopen)
+	offer(t, run, "c")
+	taken("3 c")
+	do(nil, false, end, end)
+	do(fs.ErrNotExist, false, Shut, Reopen)
+	do(nil, true, Begin)
+	do(nil, false, end)
+	if got := files(t, run); !slices.Equal(got, []string{
+		"added", "added/0000000001-0000000001", "added/0000000002-0000000002", "added/0000000003-0000000003",
+	}) {
 		t.Errorf("files %q", got)
 	}
 }
@@ -232,7 +231,7 @@ func TestOfferedRubbish(t *testing.T) {
 	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Reopen(run); err != nil {
+	if err := Begin(run); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -2,7 +2,7 @@
 //
 // A run directory holds:
 //
-//	journal.ndjson  events, one JSON object per line; only appended to
+//	journal.ndjson  events, one JSON object per line; appended to, and now and then replaced by a shorter one: see [Cut]
 //	joblog          the ends of tasks, in the form of GNU parallel's --joblog
 //	run.json        command line, version, host and process of the scheduler
 //	lock            held while a scheduler runs

@@ -46,11 +46,16 @@ const (
 	Output = "output"
 	// Retry: tasks that have failed, or were cancelled, are to run again.
 	Retry = "retry"
+	// Cuts: tasks have ended well, and their records were removed; see [Cut].
+	Cuts = "cut"
 )
 
-// Format is the format of the records. A reader that knows less refuses a journal; records get new fields
-// without a new format.
-const Format = 1
+// The formats of records, which those that begin a part of a journal have. A reader that knows less refuses a journal;
+// records get new fields without a new format.
+const (
+	Format    = 1
+	CutFormat = 2 // of a journal that has Cuts: without them, tasks would run again
+)
 
 // Limits of what the journal keeps of tasks that have not succeeded.
 const (
@@ -81,10 +86,10 @@ type Record struct {
 	Stdout  wire.Tail `json:"stdout,omitzero"`
 	Stderr  wire.Tail `json:"stderr,omitzero"`
 	By      string    `json:"by,omitempty"`    // why it was cancelled
-	Tasks   string    `json:"tasks,omitempty"` // of send and retry: "1-4,7"
+	Tasks   string    `json:"tasks,omitempty"` // of send, retry and cut: "1-4,7"
 	Session string    `json:"session,omitempty"`
 	Version string    `json:"version,omitempty"`
-	Format  int       `json:"format,omitempty"` // of begin: that of the records, see Format
+	Format  int       `json:"format,omitempty"` // of begin and cut: that of the records, see Format
 	Host    string    `json:"host,omitempty"`
 	PID     int       `json:"pid,omitempty"`
 	Retry   bool      `json:"retry,omitempty"` // of begin: tasks that have failed run again
@@ -146,18 +151,23 @@ func FormatHash(h uint64) string { return fmt.Sprintf("%016x", h) }
 // Journal writes a run directory.
 type Journal struct {
 	Dir string
+	// MinCut is the size in bytes from which the journal is cut; 0: 16 MiB.
+	MinCut int64
 
 	lock    *lock.Lock // nil: the file system has no locks
 	holder  string     // what the file of the lock says while this scheduler has it
 	checked time.Time  // when the holder was last read
 	taken   bool       // the file has another holder
-	file    *file
-	joblog  *file
-	lease   *os.File
-	sends   map[sendKey][]int64
-	order   []sendKey
-	closing chan struct{}
-	synced  chan struct{}
+
+	ownJoblog bool // the job log is that of the run directory
+	file      *file
+	joblog    *file
+	kept      int64 // size after the last cut
+	lease     *os.File
+	sends     map[sendKey][]int64
+	order     []sendKey
+	closing   chan struct{}
+	synced    chan struct{}
 }
 
 type sendKey struct {
@@ -203,8 +213,9 @@ func Create(dir, joblog string) (*Journal, error) {
 	}
 	mode := os.FileMode(0o666) // that of files the user has named, as the umask has it
 	if joblog == "" {
-		joblog, mode = filepath.Join(dir, Joblog), 0o600
+		joblog, mode, j.ownJoblog = filepath.Join(dir, Joblog), 0o600, true
 	}
+	j.removeCuts() // of a scheduler that was killed
 	if lapsed {
 		if err := errors.Join(detach(filepath.Join(dir, File)), detach(joblog)); err != nil {
 			return nil, fmt.Errorf("run directory: %w", err)
@@ -415,6 +426,7 @@ func (j *Journal) Close() error {
 		j.lease.Close()
 	}
 	if !j.taken {
+		j.removeCuts()
 		_ = os.Truncate(filepath.Join(j.Dir, "lock"), 0)
 	}
 	if j.lock != nil {
@@ -425,6 +437,7 @@ func (j *Journal) Close() error {
 
 // file is a file to which pieces are appended.
 type file struct {
+	name    string
 	mu      sync.Mutex // guards f against the goroutine that syncs
 	f       *os.File
 	size    int64
@@ -468,7 +481,7 @@ func open(name string, mode os.FileMode) (*file, error) {
 			size = whole
 		}
 	}
-	return &file{f: f, size: size}, nil
+	return &file{name: name, f: f, size: size}, nil
 }
 
 func (f *file) add(r *Record) {
@@ -482,6 +495,7 @@ func (f *file) flush() error {
 		return nil
 	}
 	n, err := f.f.Write(f.pending.Bytes())
+	f.size += int64(n)
 	f.pending.Next(n)
 	if f.pending.Len() == 0 && f.pending.Cap() > 1<<20 {
 		f.pending = bytes.Buffer{}
@@ -494,17 +508,25 @@ func (f *file) flush() error {
 
 func (f *file) sync() {
 	f.mu.Lock()
-	dirty := f.dirty
+	dirty, file := f.dirty, f.f
 	f.dirty = false
 	f.mu.Unlock()
 	if dirty {
-		_ = f.f.Sync() // a pipe or a device has none
+		_ = file.Sync() // a pipe or a device has none, and one that was replaced is closed
 	}
+}
+
+// replace continues with another file, of a size.
+func (f *file) replace(with *os.File, size int64) {
+	f.mu.Lock()
+	old := f.f
+	f.f, f.size = with, size
+	f.mu.Unlock()
+	_ = old.Close()
 }
 
 func (f *file) close() error { return f.f.Close() }
 
-// formatSeqs writes numbers as "1-4,7".
 // FormatSeqs writes numbers of tasks, which it sorts, as "1-4,7".
 func FormatSeqs(seqs []int64) string {
 	slices.Sort(seqs)
@@ -528,6 +550,15 @@ func FormatSeqs(seqs []int64) string {
 
 // parseSeqs calls f for each number of "1-4,7".
 func parseSeqs(s string, f func(int64)) error {
+	return eachSpan(s, func(x Span) {
+		for seq := x.First; seq <= x.Last; seq++ {
+			f(seq)
+		}
+	})
+}
+
+// eachSpan calls f for each part of "1-4,7".
+func eachSpan(s string, f func(Span)) error {
 	if s == "" {
 		return nil
 	}
@@ -541,9 +572,7 @@ func parseSeqs(s string, f func(int64)) error {
 		if err != nil || a < 1 || b > MaxSeq || b < a {
 			return fmt.Errorf("invalid task list %q", s)
 		}
-		for ; a <= b; a++ {
-			f(a)
-		}
+		f(Span{a, b})
 	}
 	return nil
 }

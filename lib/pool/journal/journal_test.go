@@ -243,6 +243,7 @@ func TestShortWrites(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("{\"k\":\"send\",\"tasks\":\"1-4,7\",\"attempt\":2}\n{\"k\":\"end\",\"seq\":3,\"what\":\"ok\"}\n"))
 	f.Add([]byte("{\"k\":\"try\",\"seq\":1}\ncut"))
+	f.Add([]byte("{\"k\":\"cut\",\"tasks\":\"1-4,3-7,9\",\"format\":2}\n{\"k\":\"output\",\"seq\":3}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if bytes.Contains(b, []byte("00000")) {
 			return // large numbers only cost memory

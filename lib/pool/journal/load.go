@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -76,7 +77,8 @@ type History struct {
 
 	last int64
 
-	entries []Entry // by number
+	pages map[int64]*page // by number
+	cut   spans           // of which there is nothing else, unless they have an entry
 	// deaths counts how often in a row a task was handed out before its scheduler died, without the last
 	// time.
 	deaths  map[int64]int
@@ -87,22 +89,50 @@ type History struct {
 	current map[string]uint16 // the worker of a node
 }
 
+// page has the entries of tasks that follow each other. Those that were cut have none, as a run may go on for years.
+type page [pageSize]Entry
+
+const pageSize = 64 // one that has failed among millions keeps a page
+
 // Get returns what is known of a task.
 func (h *History) Get(seq int64) Entry {
-	if h == nil || seq < 0 || seq >= int64(len(h.entries)) {
+	if h == nil || seq < 0 {
 		return Entry{}
 	}
-	return h.entries[seq]
+	if p := h.pages[seq/pageSize]; p != nil && p[seq%pageSize] != (Entry{}) {
+		return p[seq%pageSize]
+	}
+	if h.cut.has(seq) {
+		return wasCut
+	}
+	return Entry{}
 }
 
-// Count returns how many tasks are in a state other than Unknown.
-func (h *History) Count(state State) (n int) {
-	for i := range h.entries {
-		if h.entries[i].State == state {
-			n++
+// wasCut is the entry of a task that was cut.
+var wasCut = Entry{Attempt: 1, State: OK}
+
+// Cut returns the tasks that were cut from the journal. They have succeeded.
+func (h *History) Cut() []Span {
+	if h == nil {
+		return nil
+	}
+	return h.cut
+}
+
+// AllCut reports whether the tasks from first to last were.
+func (h *History) AllCut(first, last int64) bool { return h.cut.all(first, last) }
+
+// all returns the entries, in no order.
+func (h *History) all() iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for _, p := range h.pages {
+			for i := range p {
+				if !yield(&p[i]) {
+					return
+				}
+			}
 		}
 	}
-	return n
 }
 
 // Deaths is how often in a row a task was handed out before its scheduler died, as far as is known: no
@@ -130,11 +160,19 @@ func (h *History) Last() int64 {
 
 func (h *History) at(seq int64) *Entry {
 	h.last = max(h.last, seq)
-	for int64(len(h.entries)) <= seq {
-		n := max(1024, 2*len(h.entries), int(seq)+1)
-		h.entries = append(h.entries, make([]Entry, n-len(h.entries))...)
+	p := h.pages[seq/pageSize]
+	if p == nil {
+		if h.pages == nil {
+			h.pages = map[int64]*page{}
+		}
+		p = new(page)
+		h.pages[seq/pageSize] = p
 	}
-	return &h.entries[seq]
+	e := &p[seq%pageSize]
+	if *e == (Entry{}) && h.cut.has(seq) {
+		*e = wasCut
+	}
+	return e
 }
 
 // Load reads the journal of a run directory; none is an empty history.
@@ -161,7 +199,7 @@ func Load(dir string) (*History, error) {
 func Read(r io.Reader) (*History, error) {
 	h := &History{}
 	err := eachRecord(r, h.add)
-	for _, e := range h.entries {
+	for e := range h.all() {
 		if e.State == Started {
 			h.Losses++
 		}
@@ -176,8 +214,8 @@ func eachRecord(f io.Reader, do func(*Record) error) error {
 		if err := json.Unmarshal(line, &r); err != nil {
 			return errors.New("not a record of a journal")
 		}
-		if r.Format > Format {
-			return fmt.Errorf("the journal has format %d, of a newer jobpool: this one knows format %d", r.Format, Format)
+		if r.Format > CutFormat {
+			return fmt.Errorf("the journal has format %d, of a newer jobpool: this one knows format %d", r.Format, CutFormat)
 		}
 		return do(&r)
 	})
@@ -281,8 +319,17 @@ func (h *History) add(r *Record) error {
 		h.hash(e, r.Hash)
 	case Retry:
 		return parseSeqs(r.Tasks, func(seq int64) { h.at(seq).reopen() })
+	case Cuts:
+		more, err := parseSpans(r.Tasks)
+		h.cut = h.cut.join(more)
+		for _, x := range more {
+			h.last = max(h.last, x.Last)
+		}
+		h.Done += more.count()
+		return err
 	case Output:
-		h.at(r.Seq).State = Failed
+		e := h.at(r.Seq)
+		e.State, e.Attempt = Failed, max(e.Attempt, r.Attempt)
 		h.Done, h.Failed = h.Done-1, h.Failed+1
 	}
 	return nil
@@ -291,8 +338,8 @@ func (h *History) add(r *Record) error {
 // reopen makes tasks that have failed ones that are to run, even if the run that was to do so ends before
 // it has.
 func (h *History) reopen() {
-	for i := range h.entries {
-		h.entries[i].reopen()
+	for e := range h.all() {
+		e.reopen()
 	}
 }
 

@@ -13,7 +13,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := []string{Begin, Send, Try, End, Node, Stop, Output, Retry}
+	names := []string{Begin, Send, Try, End, Node, Stop, Output, Retry, Cuts}
 	for _, of := range []reflect.Type{reflect.TypeFor[Record](), reflect.TypeFor[Counts]()} {
 		for f := range of.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -29,9 +29,9 @@ func TestPage(t *testing.T) {
 
 // A journal of a later format is refused.
 func TestLaterFormat(t *testing.T) {
-	const text = `{"k":"begin","t":1,"format":2}` + "\n"
+	const text = `{"k":"begin","t":1,"format":3}` + "\n"
 	_, err := Read(strings.NewReader(text))
-	if want := "1: the journal has format 2, of a newer jobpool: this one knows format 1"; err == nil || err.Error() != want {
+	if want := "1: the journal has format 3, of a newer jobpool: this one knows format 2"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

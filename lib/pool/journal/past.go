@@ -77,6 +77,7 @@ func readAll(dir string, do func(*Record) error) error {
 func ReadPast(dir string) (*Past, error) {
 	p := &Past{Killed: true}
 	done, open := map[int64]bool{}, map[int64]*PastTask{}
+	var cut spans
 	var begin, end float64
 	err := readAll(dir, func(r *Record) error {
 		begin, end = cmp.Or(begin, r.Time), max(end, r.Time)
@@ -93,6 +94,10 @@ func ReadPast(dir string) (*Past, error) {
 			if r.Counts != nil {
 				p.Left = r.Counts.Left
 			}
+		case Cuts:
+			more, err := parseSpans(r.Tasks)
+			cut = cut.join(more)
+			return err
 		case Send:
 			return parseSeqs(r.Tasks, func(seq int64) {
 				delete(done, seq)
@@ -121,9 +126,16 @@ func ReadPast(dir string) (*Past, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Begin, p.End, p.Done = unix(begin), unix(end), int64(len(done))
-	for _, t := range open {
-		p.Tasks = append(p.Tasks, *t)
+	p.Begin, p.End, p.Done = unix(begin), unix(end), cut.count()
+	for seq := range done {
+		if !cut.has(seq) {
+			p.Done++
+		}
+	}
+	for seq, t := range open {
+		if p.Tasks = append(p.Tasks, *t); cut.has(seq) { // its output was lost after that
+			p.Done--
+		}
 	}
 	slices.SortFunc(p.Tasks, func(a, b PastTask) int { return cmp.Compare(a.Seq, b.Seq) })
 	return p, nil
@@ -136,10 +148,17 @@ func (t *PastTask) reopen() {
 	}
 }
 
-// ReadTask returns what the journal of a run directory has of one task: the ends of its attempts.
+// ReadTask returns what the journal of a run directory has of one task: the ends of its attempts, or that they were cut.
 func ReadTask(dir string, seq int64) ([]Record, error) {
 	var out []Record
 	err := readAll(dir, func(r *Record) error {
+		if r.Kind == Cuts {
+			cut, err := parseSpans(r.Tasks)
+			if cut.has(seq) {
+				out = append(out, *r)
+			}
+			return err
+		}
 		if r.Seq == seq && (r.Kind == Try || r.Kind == End || r.Kind == Output) {
 			out = append(out, *r)
 		}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/base/clock"
 )
 
 // Dir is the directory of the pilots in a run directory.
@@ -239,6 +241,45 @@ func Over(run string) (int, bool) {
 // Begin removes the marks of Dismiss and Drain: a job that was requeued has the same id.
 func Begin(run, job string) error {
 	return errors.Join(remove(path(run, job+".leave")), remove(path(run, job+".drain")))
+}
+
+// Logs is the directory of what the connections to nodes say, in a run directory.
+const Logs = "nodes"
+
+// keptFiles is how many files of jobs that have ended are kept in a directory: a run may have new jobs for years.
+const keptFiles = 100
+
+// forget removes the oldest logs and marks of jobs that Slurm does not have any more.
+func forget(run string, l Listing) {
+	alive := slices.Concat(l.Ending, l.Cancelled)
+	for _, job := range l.Have {
+		alive = append(alive, job.ID)
+	}
+	for _, dir := range []string{path(run), filepath.Join(run, Logs)} {
+		type file struct {
+			name string
+			at   time.Time
+		}
+		var left []file
+		entries, _ := os.ReadDir(dir) // else another time
+		for _, e := range entries {
+			suffix := filepath.Ext(e.Name())
+			job := strings.TrimSuffix(e.Name(), suffix)
+			if _, after, node := strings.Cut(job, "@"); node { // see Label
+				job, _, _ = strings.Cut(after, ".")
+			}
+			info, err := e.Info()
+			if err != nil || !slices.Contains([]string{".log", ".leave", ".drain"}, suffix) ||
+				strings.Trim(job, "0123456789") != "" || slices.Contains(alive, job) {
+				continue
+			}
+			left = append(left, file{filepath.Join(dir, e.Name()), clock.Modified(info)})
+		}
+		slices.SortFunc(left, func(a, b file) int { return b.at.Compare(a.at) })
+		for _, f := range left[min(keptFiles, len(left)):] {
+			_ = os.Remove(f.name)
+		}
+	}
 }
 
 // Reopen lets pilots work again, and schedulers start tasks. With retry, the next scheduler runs failed

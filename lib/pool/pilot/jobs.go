@@ -112,6 +112,7 @@ func (j *Jobs) Fill(ctx context.Context, more func(Listing) int) ([]string, erro
 	if n <= 0 {
 		return nil, nil
 	}
+	forget(j.Run, list)
 	script := filepath.Join(j.Run, Dir, "pilot.sh")
 	text := "#!/bin/sh\nexec " + shell.Join([]string{j.Program, "pilot", "--run", j.Run}) + "\n"
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -288,5 +290,53 @@ func TestBridge(t *testing.T) {
 	late.Env = append(os.Environ(), "PILOT_TEST_BRIDGE="+l.Addr().String())
 	if out, err := late.CombinedOutput(); late.ProcessState.ExitCode() != 99 || !strings.Contains(string(out), "the pilot of this node does not answer") {
 		t.Errorf("without a pilot: %q, %v", out, err)
+	}
+}
+
+// A run may have new jobs for years: the oldest files of those that have ended go, and nothing else.
+func TestFilesOfEndedJobsAreForgotten(t *testing.T) {
+	run := t.TempDir()
+	for _, dir := range []string{path(run), filepath.Join(run, Logs)} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now().Add(-time.Hour)
+	put := func(age int, name ...string) {
+		t.Helper()
+		file := filepath.Join(append([]string{run}, name...)...)
+		at := begin.Add(time.Duration(age) * time.Second)
+		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chtimes(file, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := []string{"3.log", "4.log", "input", "pool.json", "pilot.sh", "over", "retry", "7@n.json", "a.log"}
+	for _, name := range kept {
+		put(0, Dir, name)
+	}
+	put(0, Logs, "n.log") // of a node that is no job's
+	put(0, Logs, "n@3.2.log")
+	for i := range keptFiles + 3 {
+		job := strconv.Itoa(1000 - i)
+		put(1+i, Dir, job+".log")
+		put(1+i, Logs, "n@"+job+".1.log")
+	}
+	put(0, Dir, "5.leave")
+	forget(run, Listing{Have: []Job{{ID: "3"}}, Ending: []string{"4"}})
+	for dir, want := range map[string][2]int{Dir: {len(kept), keptFiles}, Logs: {2, keptFiles}} {
+		entries, err := os.ReadDir(filepath.Join(run, dir))
+		if err != nil || len(entries) != want[0]+want[1] {
+			t.Errorf("%s: %d files, %v", dir, len(entries), err)
+		}
+		for _, gone := range []string{"1000.log", "998.log", "n@1000.1.log", "5.leave"} {
+			if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == gone }) {
+				t.Errorf("%s/%s is left", dir, gone)
+			}
+		}
+	}
+	for _, name := range kept {
+		if _, err := os.Stat(path(run, name)); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -115,23 +116,108 @@ func TestAdded(t *testing.T) {
 			}
 		}()
 		l.want(l.run(""), 5, 1, 0, 1)
-		for _, name := range []string{input.Offered, input.Closing} {
-			if _, err := os.Stat(filepath.Join(run, name)); err == nil {
-				t.Errorf("%s stays", name)
-			}
-		}
-		go func() {
-			time.Sleep(time.Second)
-			if err := input.Shut(run); err != nil {
-				t.Error(err)
-			}
-		}()
 		l.cfg.RetryFailed = true
 		l.want(l.run(""), 0, 1, 0, 1)
 		for seq, n := range map[int64]int{1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1} {
 			if got := l.ends()[seq]; got != n {
 				t.Errorf("task %d has ended %d times, want %d", seq, got, n)
 			}
+		}
+	})
+}
+
+// A pool that was shut while it had no scheduler ends when all has ended, and a later scheduler of it at once. One that is
+// opened again while a task runs takes more, until it is shut again.
+func TestShutForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 1)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests = true, requests
+		do := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		add := func() {
+			_, err := input.Offer(run, &input.Addition{Text: "sleep 10"})
+			do(err)
+		}
+		do(os.MkdirAll(run, 0o700))
+		do(input.Begin(run))
+		add()
+		do(input.Shut(run))
+		l.want(l.run(""), 1, 0, 0, 0)
+		l.want(l.run(""), 0, 0, 0, 0)
+		do(input.Reopen(run))
+		add()
+		do(input.Shut(run))
+		go func() {
+			time.Sleep(5 * time.Second)
+			do(input.Reopen(run))
+			time.Sleep(10 * time.Second)
+			add()
+			if a := ask(requests, &Request{Op: "run", Task: &input.Object{Cmd: "sleep 1"}}); a.Seq == 0 {
+				t.Errorf("a pool that was opened again: %+v", a)
+			}
+			do(input.Shut(run))
+		}()
+		l.want(l.run(""), 3, 0, 0, 0)
+	})
+}
+
+// A pool that stays open cuts its journal while it works, and forgets the files of tasks that were cut. The next scheduler
+// goes on with the numbers, knows that the tasks have succeeded, and runs what is left.
+func TestCutWhileItWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 2)
+		run := filepath.Join(l.dir, "run")
+		requests := make(chan *Request)
+		l.cfg.Serve, l.cfg.Requests, l.minCut = true, requests, 20_000
+		offer := func(a *input.Addition) {
+			t.Helper()
+			if _, err := input.Offer(run, a); err != nil {
+				t.Error(err)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			offer(&input.Addition{Text: "sleep 10000"})
+			for range 30 {
+				offer(&input.Addition{Text: wire.Text(tasks(20, "sleep 0.1"))})
+				time.Sleep(5 * time.Second)
+			}
+			offer(&input.Addition{Text: "sleep 1 3"})
+			time.Sleep(3 * time.Second)
+			ask(requests, &Request{Op: "drain"})
+			time.Sleep(8 * time.Second)
+			ask(requests, &Request{Op: "cancel", Seqs: []int64{1}})
+		}()
+		l.want(l.run(""), 600, 2, 0, 0)
+		if st, err := os.Stat(filepath.Join(run, journal.File)); err != nil || st.Size() > 45_000 {
+			t.Errorf("the journal has %d bytes, %v", st.Size(), err)
+		}
+		if left, err := os.ReadDir(filepath.Join(run, input.Added)); err != nil || len(left) > 12 {
+			t.Errorf("%d additions are left, %v", len(left), err)
+		}
+		l.minCut = 1
+		go func() {
+			time.Sleep(time.Second)
+			offer(&input.Addition{Text: "sleep 1", After: []string{"7", "601"}})
+			offer(&input.Addition{Text: "sleep 1", After: []string{"602"}})
+			time.Sleep(9 * time.Second)
+			if err := input.Shut(run); err != nil {
+				t.Error(err)
+			}
+		}()
+		l.want(l.run(""), 1, 1, 0, 1)
+		if got := l.ends(); got[603] != 1 || got[604] != 1 {
+			t.Errorf("ends %v", got)
+		}
+		p, err := journal.ReadPast(run)
+		if err != nil || p.Done != 601 || len(p.Tasks) != 3 {
+			t.Errorf("%+v, %v", p, err)
 		}
 	})
 }

@@ -191,15 +191,16 @@ var oneCPU = pool.Spec{Need: pool.Need{CPUs: 1}}
 // lab is a scheduler with nodes of that kind.
 type lab struct {
 	*testing.T
-	dir   string
-	nodes []*machine
-	cfg   Config
-	said  bytes.Buffer
-	out   bytes.Buffer
-	mu    sync.Mutex
-	began time.Time
-	live  map[string]int // how often a task runs at present
-	twice bool
+	dir    string
+	nodes  []*machine
+	cfg    Config
+	minCut int64 // see journal.Journal
+	said   bytes.Buffer
+	out    bytes.Buffer
+	mu     sync.Mutex
+	began  time.Time
+	live   map[string]int // how often a task runs at present
+	twice  bool
 	// workers are those that have not ended.
 	workers sync.WaitGroup
 }
@@ -294,6 +295,11 @@ func (l *lab) run(tasks string) *Result {
 	if l.cfg.Journal, err = journal.Create(filepath.Join(l.dir, "run"), ""); err != nil {
 		l.Fatal(err)
 	}
+	if l.cfg.Journal.MinCut = l.minCut; l.cfg.Serve {
+		if err := l.cfg.Journal.Cut(); err != nil {
+			l.Fatal(err)
+		}
+	}
 	if l.cfg.History, err = journal.Load(filepath.Join(l.dir, "run")); err != nil {
 		l.Fatal(err)
 	}
@@ -303,10 +309,13 @@ func (l *lab) run(tasks string) *Result {
 		o.JSON = strings.HasPrefix(tasks, "{")
 		list = input.NewReader(strings.NewReader(tasks), o)
 	}
-	if err := input.Reopen(filepath.Join(l.dir, "run")); err != nil {
+	if err := input.Begin(filepath.Join(l.dir, "run")); err != nil {
 		l.Fatal(err)
 	}
 	l.cfg.Added = input.Grow(list, filepath.Join(l.dir, "run"), oneCPU, false)
+	if err := l.cfg.Added.Forget(l.cfg.History.AllCut); err != nil {
+		l.Fatal(err)
+	}
 	l.cfg.Source = l.cfg.Added
 	r := Run(l.Context(), l.cfg)
 	if err := l.cfg.Journal.Close(); err != nil {

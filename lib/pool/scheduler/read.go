@@ -192,13 +192,12 @@ func (s *scheduler) takeAdded() {
 		s.Message("tasks that were added cannot be taken for now: %s", why)
 	}
 	s.reader.why = why
-	switch {
-	case more:
+	if more {
 		s.handle(core.InputGrows{})
 		s.reader.follow(s)
-	case !open:
-		s.handle(core.InputClosed{})
+		return
 	}
+	s.handle(core.InputOpen{Open: open})
 }
 
 // look takes what was added to the run, and cancels tasks. A cancellation stays until all its tasks have ended, as

@@ -36,6 +36,7 @@ type scheduler struct {
 	reader   reader
 	taken    bool      // another scheduler has the run directory
 	leased   time.Time // until when the run directory says that leases run
+	cutting  bool      // a shorter journal is being written
 	paused   bool      // the journal cannot be written
 	journal  error
 	choked   bool
@@ -78,6 +79,9 @@ func Run(ctx context.Context, c Config) *Result {
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
 		Names: &names.Map{Dir: c.Journal.Dir}, Policy: policy, Shared: c.Shared, Resources: c.Resources,
 		Closed: c.Closed,
+	}
+	for _, x := range c.History.Cut() {
+		cfg.Succeeded = append(cfg.Succeeded, [2]int64{x.First, x.Last})
 	}
 	if h := c.History; c.Call != "" && h.Call == c.Call {
 		cfg.Done, cfg.Failed = h.Done, h.Failed
@@ -204,6 +208,8 @@ func (s *scheduler) flush() {
 	case err == nil && s.Began != nil:
 		s.Began()
 		s.Began = nil
+	case err == nil:
+		s.cut()
 	case err != nil:
 		var unsent []wire.Key
 		for _, c := range s.conns {
@@ -220,6 +226,34 @@ func (s *scheduler) flush() {
 	for _, c := range s.conns {
 		c.flush()
 	}
+}
+
+// cut makes the journal shorter, now and then, in a pool that stays open. If that fails, it stays as long as it is until
+// it is twice as long.
+func (s *scheduler) cut() {
+	if !s.Serve || s.cutting {
+		return
+	}
+	c := s.Journal.BeginCut()
+	if c == nil {
+		return
+	}
+	s.cutting = true
+	go func() {
+		err := c.Work()
+		s.send(func(s *scheduler) {
+			s.cutting = false
+			tails, err := s.Journal.EndCut(c, err)
+			if err != nil {
+				s.Message("journal: it cannot be cut for now: %s", fault.Text(err))
+				return
+			}
+			s.tails -= tails
+			if s.Added != nil {
+				go func() { _ = s.Added.Forget(c.All) }() // what stays is removed by the next scheduler
+			}
+		})
+	}()
 }
 
 // tick does what depends on time.

@@ -78,6 +78,7 @@ func (s *scheduler) readSpools() {
 				h := s.History.Get(k.Seq)
 				return h.State != journal.Started || h.Attempt != k.Attempt
 			})
+			e.Done = slices.DeleteFunc(e.Done, func(d core.SpooledDone) bool { return s.History.AllCut(d.Done.Seq, d.Done.Seq) })
 		}
 		f.ended = f.ended || e.Ended
 		s.handle(e)

@@ -205,7 +205,7 @@ func submit(c *cli.Context, run string, p *pilot.Pool, in *taskInput, tasks *wor
 	if err := remember(run, c.IsSet("run")); err != nil {
 		return false, err
 	}
-	if err := errors.Join(input.Reopen(run), pilot.Reopen(run, c.Bool("retry-failed") && !p.Here)); err != nil {
+	if err := errors.Join(input.Begin(run), pilot.Reopen(run, c.Bool("retry-failed") && !p.Here)); err != nil {
 		return false, err
 	}
 	shared, _ := (&values{c: c}).resources() // the input was read with them

@@ -68,6 +68,7 @@ func ctlCommand() *cli.Command {
 			{
 				Name: "close", Usage: "take no more tasks, and exit when all have ended", Flags: ctlFlags(), Action: ctlClose,
 			},
+			{Name: "open", Usage: "take tasks again after close", Flags: ctlFlags(), Action: ctlOpen},
 			{Name: "drain", Usage: "start no more tasks, and exit when running tasks have ended", Flags: ctlFlags(), Action: ctlDrain},
 			{
 				Name: "nodes", Usage: "list, add and remove nodes", Flags: ctlFlags(jsonFlag), Action: ctlNodes,

@@ -93,6 +93,18 @@ func ctlClose(c *cli.Context) error {
 	return err
 }
 
+// ctlOpen lets tasks be added to a run that was closed.
+func ctlOpen(c *cli.Context) error {
+	err := input.Reopen(existing(c))
+	if errors.Is(err, fs.ErrNotExist) {
+		return takesNone(c, "has ended")
+	}
+	if err == nil {
+		sayWaits(c)
+	}
+	return err
+}
+
 // ctlCancel cancels tasks.
 func ctlCancel(c *cli.Context) error {
 	if !c.Args().Present() {

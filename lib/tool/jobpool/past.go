@@ -87,6 +87,10 @@ func pastTasks(p *journal.Past) []scheduler.TaskInfo {
 func pastOf(dir string, seq int64) (lines []string, err error) {
 	records, err := journal.ReadTask(dir, seq)
 	for _, r := range records {
+		if r.Kind == journal.Cuts {
+			lines = append(lines, "it has succeeded; the journal has no more of it")
+			continue
+		}
 		where := ""
 		if r.Node != "" {
 			where = " on " + r.Node

@@ -27,6 +27,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -220,6 +221,11 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		return hintRun(err)
 	}
 	defer j.Close()
+	if r.policy.Serve {
+		if err := j.Cut(); err != nil {
+			r.console.message("journal: it cannot be cut for now: %s", fault.Text(err))
+		}
+	}
 	history, err := past(dir, joblog, resumes(r.c, &r.policy), r.policy.Serve)
 	if err != nil {
 		return err
@@ -234,11 +240,14 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		return err
 	}
 	if !r.place.elastic { // else the call has opened it
-		if err := input.Reopen(dir); err != nil {
+		if err := input.Begin(dir); err != nil {
 			return err
 		}
 	}
 	growing := input.Grow(source, dir, r.base, r.setup.Always)
+	if err := growing.Forget(history.AllCut); err != nil {
+		return err
+	}
 	all := &counted{Tasks: growing}
 	server, err := control.Listen(dir, r.base)
 	if err != nil {
@@ -360,7 +369,7 @@ func hintRun(err error) error {
 func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 	d := &transport.Dialer{
 		Kind: r.place.kind, Command: r.c.String("via-cmd"), Env: os.Environ(),
-		LogDir: filepath.Join(dir, "nodes"), Host: os.Getenv("SLURMD_NODENAME"),
+		LogDir: filepath.Join(dir, pilot.Logs), Host: os.Getenv("SLURMD_NODENAME"),
 	}
 	if r.setup.Teardown != "" {
 		d.Clearing = worker.ClearTime

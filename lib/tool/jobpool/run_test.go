@@ -237,7 +237,7 @@ func TestControlWithoutARun(t *testing.T) {
 			s.run(t)
 		}
 	}
-	if err := errors.Join(input.Reopen("killed"), input.Reopen("between")); err != nil {
+	if err := errors.Join(input.Begin("killed"), input.Begin("between")); err != nil {
 		t.Fatal(err)
 	}
 	resume := "the run has no scheduler for now: repeat its command with --resume"
@@ -259,7 +259,7 @@ func TestControlWithoutARun(t *testing.T) {
 		s.run(t)
 	}
 	for _, s := range []step{
-		{args: "ctl", code: 2, stderr: []string{"a command is missing", "hint: the commands are status, list, explain, add, retry, cancel, close, drain, nodes, usage"}},
+		{args: "ctl", code: 2, stderr: []string{"a command is missing", "hint: the commands are status, list, explain, add, retry, cancel, close, open, drain, nodes, usage"}},
 		{args: "ctl stauts", code: 2, stderr: []string{`unknown command "stauts"`}},
 		{args: "ctl cancel --run d", code: 2, stderr: []string{`cancel: expected tasks, or "all"`}},
 		{args: "ctl explain --run d", code: 2, stderr: []string{"explain: name one task"}},
