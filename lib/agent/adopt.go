@@ -60,10 +60,10 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	if err == nil && t.State.Final() && record.Intent.IsZero() {
 		return nil, errors.Join(a.trim(ctx, job, t.State), a.abandon(d, record)) // processed, and the state directory lost since
 	}
-	if err != nil && job.Past {
+	if err != nil && job.Sight == runner.Past {
 		return nil, a.abandon(d, record)
 	}
-	if err != nil && job.Untracked {
+	if err != nil && job.Claim == runner.Strange {
 		a.Log.Warn("a job has this agent's name, but was not submitted from this data_dir; it is left alone",
 			"task", job.Task, "job", job.ID)
 		return nil, a.abandon(d, record)
@@ -78,7 +78,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		}
 		record.Intent = a.now()
 		// A job that has never started has written nothing that could be lost.
-		record.Lost = job.Doubt != runner.Sure || job.Past || job.State != task.Pending || job.Restarts > 0
+		record.Lost = !job.Sight.Sure() || job.State != task.Pending || job.Restarts > 0
 	}
 	// The user's other agents have jobs too. The queue decides whose task it is.
 	costs := a.Runner.Can().Price != nil
@@ -109,7 +109,7 @@ const pastEnd = 15 * time.Minute
 func (a *Agent) trim(ctx context.Context, job runner.Job, over task.State) error {
 	trimmer := a.Runner.Can().Trim
 	running := job.State == task.Running && (over == task.Stopped || over == task.Cancelled)
-	if trimmer == nil || job.State != task.Pending && !running || job.Untracked || job.Past {
+	if trimmer == nil || job.State != task.Pending && !running || job.Claim == runner.Strange || job.Sight == runner.Past {
 		return nil
 	}
 	a.Log.Info("a job is cancelled, as its task has ended", "task", job.Task, "job", job.ID)
@@ -193,7 +193,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	for _, k := range append(after.tracked, after.adopted...) {
 		job := seen[k.ID]
 		state, reason := job.State, job.Reason
-		if job.Doubt != runner.Sure || state == "" {
+		if !job.Sight.Sure() || state == "" {
 			state = "unknown"
 		}
 		if k.Reassigned {

@@ -14,7 +14,7 @@ import (
 // asks reports whether it is time to ask the queue for the state of a task whose job costs money:
 // a user may have ended the task in the queue.
 func (a *Agent) asks(k *Tracked, job *runner.Job) bool {
-	if a.AskInterval == 0 || k.Reported != task.Running || job.State != task.Running || job.Doubt != runner.Sure {
+	if a.AskInterval == 0 || k.Reported != task.Running || job.State != task.Running || !job.Sight.Sure() {
 		return false
 	}
 	info, err := os.Stat(a.Store.Task(k.ID).file(askedFile))

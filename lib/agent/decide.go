@@ -19,8 +19,8 @@ type step struct {
 // decide returns what to do for a known task, given its job as the runner reports it. Stopping
 // says that this agent was asked to stop the task.
 func decide(k Tracked, job runner.Job, stopping bool, now time.Time) step {
-	switch job.Doubt {
-	case runner.Unclear:
+	switch job.Sight {
+	case runner.Past, runner.Unclear:
 		return step{}
 	case runner.Traceless:
 		return step{missing: k.Missing.Again(now)}
@@ -37,11 +37,11 @@ func decide(k Tracked, job runner.Job, stopping bool, now time.Time) step {
 		}
 		return step{report: r}
 	}
-	if job.NotBegun && !stopping {
+	if job.Sight == runner.Unbegun {
 		return step{again: true}
 	}
 	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Rent: job.Rent}
-	if job.Cancelled && stopping {
+	if job.Sight == runner.Cancelled && stopping {
 		r = task.Report{State: task.Stopped, Reason: "stopped at the request of the queue", Rent: job.Rent}
 	}
 	return step{report: r, end: true}

@@ -100,7 +100,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	}
 	why, now := map[task.ID]string{}, a.now()
 	for _, job := range jobs {
-		if job.Doubt != runner.Sure || !job.State.Final() {
+		if !job.Sight.Sure() || !job.State.Final() {
 			w := wait{job: job}
 			if i, ok := m.index[job.Task]; ok && a.Runner.Can().Remote == nil {
 				k := m.tracked[i]

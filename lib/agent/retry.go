@@ -30,7 +30,7 @@ func (a *Agent) tryAgain(
 	ctx context.Context, d Dir, k Tracked, job runner.Job, report *task.Report, listed bool,
 ) (after *Tracked, again bool, err error) {
 	rules, err := need.ParseRules(k.Rules)
-	if err != nil || len(rules) == 0 || job.Cancelled || d.StopRequested() || report.State != task.Failed && report.State != task.Error {
+	if err != nil || len(rules) == 0 || job.Sight == runner.Cancelled || d.StopRequested() || report.State != task.Failed && report.State != task.Error {
 		return nil, false, nil
 	}
 	held, err := d.TryLock()

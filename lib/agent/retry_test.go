@@ -133,7 +133,7 @@ func TestAnAttemptThatIsRepeated(t *testing.T) {
 
 func TestWhatIsNotTriedAgain(t *testing.T) {
 	for name, change := range map[string]func(a *Agent, q *tryingQueue, d Dir, j *runner.Job){
-		"cancelled":      func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.Cancelled = true },
+		"cancelled":      func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.Sight = runner.Cancelled },
 		"completed":      func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.State, j.Cause = task.Completed, "" },
 		"another reason": func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.Cause = need.Lost },
 		"no reason":      func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.Cause = "" },

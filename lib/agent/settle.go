@@ -19,7 +19,7 @@ import (
 
 // quiet reports whether there is nothing to do for a task, which is the usual case.
 func quiet(k *Tracked, job *runner.Job) bool {
-	if job.Doubt != runner.Sure || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() ||
+	if !job.Sight.Sure() || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() ||
 		job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
 		return false
 	}
@@ -93,12 +93,12 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 	}
 	// The job that runs the task is the one that has made itself its owner.
 	switch {
-	case job.Instead != "" && job.Renamed:
+	case job.Claim == runner.Renamed:
 		if after, err := a.changeJob(d, k, job.ID, k.Submitted); err != nil {
 			return after, err
 		}
 		k.Job, k.Missing, k.Unaccounted = job.ID, task.Absence{}, task.Absence{}
-	case job.Instead != "":
+	case job.Claim == runner.Other:
 		a.Log.Info("another job runs the task than was recorded", "task", k.ID, "recorded", k.Job, "job", job.ID)
 		return a.changeJob(d, k, job.ID, job.Submitted)
 	}
@@ -117,16 +117,16 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 			return &k, err
 		}
 	}
-	s := decide(k, job, job.Cancelled && d.StopRequested(), a.now())
+	s := decide(k, job, job.Sight == runner.Cancelled && d.StopRequested(), a.now())
 	k.Missing, k.Unaccounted = s.missing, s.unaccounted
-	if job.Doubt != runner.Sure {
+	if !job.Sight.Sure() {
 		return &k, nil
 	}
 	k.Restarts = job.Restarts
 	if s.again {
 		return a.submitAgain(ctx, d, k, job.Reason, patience)
 	}
-	if trimmer := a.Runner.Can().Trim; trimmer != nil && job.Stale {
+	if trimmer := a.Runner.Can().Trim; trimmer != nil && job.Sight == runner.Outlived {
 		a.Log.Info("a job whose command has ended is cancelled", "task", k.ID, "job", k.Job)
 		if err := trimmer.Trim(ctx, k.ID, []string{k.Job}); err != nil {
 			return &k, err
@@ -308,10 +308,10 @@ func (a *Agent) absent(d Dir, k Tracked, listed bool) (*Tracked, error) {
 // job has ended, the queue is asked once more: it may have given the task back to this agent. A
 // job that costs money is stopped if the queue still does not give its task to this agent.
 func (a *Agent) watchReassigned(ctx context.Context, k Tracked, job runner.Job, listed bool) (*Tracked, error) {
-	over := job.State.Final() || job.Doubt >= runner.Traceless && k.Missing.Again(a.now()).Fact()
-	if !over && (a.Runner.Can().Price == nil || job.ID == "" || job.Doubt != runner.Sure) {
+	over := job.State.Final() || job.Sight.Gone() && k.Missing.Again(a.now()).Fact()
+	if !over && (a.Runner.Can().Price == nil || job.ID == "" || !job.Sight.Sure()) {
 		missing := task.Absence{}
-		if job.Doubt >= runner.Traceless {
+		if job.Sight.Gone() {
 			missing = k.Missing.Again(a.now())
 		}
 		k.Missing = missing
