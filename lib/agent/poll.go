@@ -290,15 +290,11 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		})
 	}
 	for i := range tracked {
-		if k := &tracked[i]; !k.Reassigned && (jobOf[i].ID == "" || quiet(k, jobOf[i])) && !a.asks(k, jobOf[i]) {
+		if k := &tracked[i]; a.quiet(k, jobOf[i]) {
 			after[i] = k
 			continue
 		}
 		k, job := tracked[i], *jobOf[i]
-		if k.Reassigned {
-			each(k.ID, &after[i], func() (*Tracked, error) { return a.watchReassigned(ctx, k, job, listed) })
-			continue
-		}
 		each(k.ID, &after[i], func() (*Tracked, error) { return a.settleOne(ctx, k, job, listed, patience) })
 	}
 	for i, job := range untracked {

@@ -30,8 +30,9 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	at := map[string]int{}
 	for i := range jobs {
 		j := &jobs[i]
-		failed := j.State == task.Error && j.Cause != "" || j.State == task.Failed
-		if all[i].packed == nil && all[i].ref.Retried && failed && (j.Sight == runner.Shown || j.Sight == runner.Outlived) && len(ids) < maxHad {
+		failed := (j.State == task.Error && j.Cause != "" || j.State == task.Failed) &&
+			(j.Sight == runner.Shown || j.Sight == runner.Outlived)
+		if all[i].packed == nil && all[i].ref.Retried && failed && len(ids) < maxHad {
 			ids = append(ids, j.ID)
 			at[j.ID] = i
 		}

@@ -236,7 +236,8 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	case unwritable(failure) && !e.elsewhere() && e.ref.Missing.Misses < saved:
 		job.Sight, job.Reason = runner.Traceless, "the job could not begin"
 		return job
-	case unwritable(failure) && done.Sight != runner.Cancelled && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
+	case unwritable(failure) && done.Sight != runner.Cancelled && e.journal && !e.run.Ended && !e.elsewhere() &&
+		(!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
 		// The last start did not begin. An earlier one, whose journal exists, was cut short, and
 		// Slurm has requeued the job as it should; even if something is lost, there was no other
 		// start.
