@@ -15,19 +15,25 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// adopt records a job that this agent does not know: the state directory was lost, or ponos-start
+// adopt does what follows from a job that this agent does not know: the state directory was lost, or ponos-start
 // was killed before it could record the job.
 func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience <-chan struct{}) (*Tracked, error) {
-	finished, over, err := a.Store.Finished(job.Task)
+	x := facts{fresh, doubts, seenAs(&job, false), notesOf(&job)}
+	if a.Runner.Can().Price != nil {
+		x.notes |= paid
+	}
+	finished, ok, err := a.Store.Finished(job.Task)
 	if err != nil {
 		return nil, err
 	}
-	if over && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
-		// Fully processed. Slurm may have lost the end of the job, and still reserve its nodes.
-		if trimmer := a.Runner.Can().Trim; trimmer != nil && job.State == task.Running &&
-			finished.Final != "" && !finished.Reassigned && a.now().Sub(finished.Ended) > pastEnd {
-			a.Log.Info("a job is cancelled, as its task has ended", "task", job.Task, "job", job.ID)
-			return nil, trimmer.Trim(ctx, job.Task, []string{job.ID})
+	if ok && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
+		// Slurm may have lost the end of the job, and still reserve its nodes.
+		x.known = done
+		if finished.Final != "" && !finished.Reassigned && a.now().Sub(finished.Ended) > pastEnd {
+			x.notes |= late
+		}
+		if decide(x) == scrap {
+			return nil, a.scrap(ctx, job)
 		}
 		return nil, nil
 	}
@@ -35,85 +41,110 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	if err != nil {
 		return nil, err
 	}
-	held, err := d.TryLock()
+	lockOf, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
 		return nil, nil // ponos-start is about to record it
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer held.Close()
-	record, err := a.open(d)
+	defer func() { lockOf.Close() }()
+	r, err := a.open(d)
 	if err != nil {
 		return nil, err
 	}
-	if record.Job != "" || slices.Contains(record.Before, job.ID) {
-		return nil, nil
+	switch {
+	case r.Job != "" || slices.Contains(r.Before, job.ID):
+		x.known = claimed
+	case !r.Intent.IsZero():
+		x.known = meant
 	}
-	t, err := a.Queue.Task(ctx, job.Task)
-	if err == nil && record.Intent.IsZero() {
-		t.State, err = a.stateOf(ctx, t)
+	var t task.Task
+	if decide(x) == ask {
+		if t, err = a.Queue.Task(ctx, job.Task); err == nil && x.known == fresh {
+			t.State, err = a.stateOf(ctx, t)
+		}
+		x.word = wordOf(t, err)
 	}
-	if err != nil && !forgotten(err) {
+	v := decide(x)
+	switch v {
+	case scrap:
+		return nil, errors.Join(a.scrap(ctx, job), a.abandon(d, r)) // processed, and the state directory lost since
+	case forget:
+		if x.notes&strange != 0 && x.word&absent != 0 {
+			a.Log.Warn("a job has this agent's name, but was not submitted from this data_dir; it is left alone",
+				"task", job.Task, "job", job.ID)
+		}
+		return nil, a.abandon(d, r)
+	case yield, adopt, hold:
+	default:
 		return nil, err
 	}
-	if err == nil && t.State.Final() && record.Intent.IsZero() {
-		return nil, errors.Join(a.trim(ctx, job, t.State), a.abandon(d, record)) // processed, and the state directory lost since
-	}
-	if err != nil && job.Past {
-		return nil, a.abandon(d, record)
-	}
-	if err != nil && job.Untracked {
-		a.Log.Warn("a job has this agent's name, but was not submitted from this data_dir; it is left alone",
-			"task", job.Task, "job", job.ID)
-		return nil, a.abandon(d, record)
-	}
-	a.describe(&record, t)
-	record.Runner, record.Job, record.Submitted = a.Runner.Name(), job.ID, job.Submitted
-	if record.Intent.IsZero() {
+	a.describe(&r, t)
+	r.Runner, r.Job, r.Submitted = a.Runner.Name(), job.ID, job.Submitted
+	if r.Intent.IsZero() {
 		if a.Store.Submitted(job.Task) > 0 { // a record was written before that
 			if err := a.sayRemoved(d, job.ID); err != nil {
 				return nil, err
 			}
 		}
-		record.Intent = a.now()
+		r.Intent = a.now()
 		// A job that has never started has written nothing that could be lost.
-		record.Lost = job.Doubt != runner.Sure || job.Past || job.State != task.Pending || job.Restarts > 0
+		r.Lost = x.seen != waits || job.Restarts > 0
 	}
-	// The user's other agents have jobs too. The queue decides whose task it is.
-	costs := a.Runner.Can().Price != nil
-	record.Reassigned = !costs && errors.Is(err, queue.ErrNotMine)
-	if err := d.Write(record); err != nil {
+	r.Reassigned = v == yield // the user's other agents have jobs too
+	if err := d.Write(r); err != nil {
 		return nil, err
 	}
-	if record.Reassigned {
-		k := record.tracked()
+	k := r.tracked()
+	if v == yield {
 		return &k, nil
 	}
 	a.Log.Info("job adopted", "task", job.Task, "job", job.ID)
-	k := record.tracked()
-	if forgotten(err) {
-		return a.absent(d, k, listed)
+	if v == adopt {
+		return &k, nil
 	}
-	held.Close()
-	if job.State.Final() && !costs {
-		return &k, nil // its state was decided without its journal, which the next turn reads
+	lockOf.Close()
+	if x.word&absent != 0 {
+		next := turn{d, k, job, a.factsOf(&k, &job), listed, patience}
+		next.hear(err)
+		return a.act(ctx, next)
 	}
 	return a.settleOne(ctx, k, job, listed, patience)
+}
+
+// wordOf returns what an answer of the queue about a task says.
+func wordOf(t task.Task, err error) word {
+	switch {
+	case errors.Is(err, queue.ErrNotMine):
+		return theirs
+	case forgotten(err):
+		return lacks
+	case err != nil:
+		return mute
+	case t.State == task.Stopped || t.State == task.Cancelled:
+		return stopped
+	case t.State.Final():
+		return ended
+	}
+	return has
 }
 
 // pastEnd is how long after the end of its task a job may still be shown as running.
 const pastEnd = 15 * time.Minute
 
-// trim cancels a pending job whose task has ended, or a running job whose task was stopped.
-func (a *Agent) trim(ctx context.Context, job runner.Job, over task.State) error {
-	trimmer := a.Runner.Can().Trim
-	running := job.State == task.Running && (over == task.Stopped || over == task.Cancelled)
-	if trimmer == nil || job.State != task.Pending && !running || job.Untracked || job.Past {
-		return nil
-	}
+// scrap cancels a job whose task has ended.
+func (a *Agent) scrap(ctx context.Context, job runner.Job) error {
 	a.Log.Info("a job is cancelled, as its task has ended", "task", job.Task, "job", job.ID)
-	return trimmer.Trim(ctx, job.Task, []string{job.ID})
+	return a.trim(ctx, job.Task, job.ID)
+}
+
+// trim cancels jobs without waiting for their ends, where the runner can do that.
+func (a *Agent) trim(ctx context.Context, id task.ID, jobs ...string) error {
+	if trimmer := a.Runner.Can().Trim; trimmer != nil {
+		return trimmer.Trim(ctx, id, jobs)
+	}
+	return nil
 }
 
 // pastTime is how long before the creation of the state directory a job may have been submitted
@@ -193,7 +224,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	for _, k := range append(after.tracked, after.adopted...) {
 		job := seen[k.ID]
 		state, reason := job.State, job.Reason
-		if job.Doubt != runner.Sure || state == "" {
+		if !job.Sight.Sure() || state == "" {
 			state = "unknown"
 		}
 		if k.Reassigned {

@@ -13,49 +13,67 @@ import (
 
 // asks reports whether it is time to ask the queue for the state of a task whose job costs money:
 // a user may have ended the task in the queue.
-func (a *Agent) asks(k *Tracked, job *runner.Job) bool {
-	if a.AskInterval == 0 || k.Reported != task.Running || job.State != task.Running || job.Doubt != runner.Sure {
+func (a *Agent) asks(k *Tracked) bool {
+	if a.AskInterval == 0 {
 		return false
 	}
 	info, err := os.Stat(a.Store.Task(k.ID).file(askedFile))
 	return err != nil || a.now().Sub(clock.Modified(info)) >= a.AskInterval
 }
 
-// ask asks the queue for the state of a task, and ends its job if the task has ended.
-func (a *Agent) ask(
-	ctx context.Context, d Dir, k Tracked, listed bool, patience <-chan struct{},
-) (after *Tracked, settled bool, err error) {
-	state, err := a.Queue.State(ctx, k.ID)
-	if forgotten(err) {
-		after, err = a.absent(d, k, listed)
-		return after, true, err
+// askOf asks the queue for a task, and does what follows from its answer.
+func (a *Agent) askOf(ctx context.Context, t turn) (*Tracked, error) {
+	if t.x.word == doubts {
+		_, err := a.Queue.Task(ctx, t.k.ID)
+		t.hear(err)
+		after, failed := a.act(ctx, t)
+		if err != nil && !forgotten(err) && t.x.known == tracked {
+			failed = err
+		}
+		return after, failed
 	}
-	if err != nil {
-		return nil, false, nil // it is not needed for the rest
+	t.x.notes &^= due
+	state, err := a.Queue.State(ctx, t.k.ID)
+	switch {
+	case forgotten(err):
+		t.hear(err)
+	case err != nil: // it is not needed for the rest
+	case state.Final():
+		t.x.word, t.job.State = ended, state
+		fallthrough
+	default:
+		if err := t.d.replace(askedFile, nil, 0o600); err != nil {
+			return &t.k, err
+		}
 	}
-	if err := d.replace(askedFile, nil, 0o600); err != nil {
-		return &k, true, err
-	}
-	if !state.Final() {
-		return nil, false, nil
-	}
+	return a.act(ctx, t)
+}
+
+// endJob ends a job that costs money, and then its task: as the queue says, or without a word to it.
+func (a *Agent) endJob(ctx context.Context, t turn, v verdict) (*Tracked, error) {
+	d, k := t.d, t.k
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
-		return &k, true, nil
+		return &k, nil
 	}
 	if err != nil {
-		return &k, true, err
+		return &k, err
 	}
+	defer func() { held.Close() }()
 	ref := runner.Ref{Task: k.ID, Job: k.Job, Dir: d.Path, Submitted: k.Submitted}
-	err = a.Runner.Stop(ctx, ref)
-	held.Close()
-	if err != nil {
-		return &k, true, err
+	if v == dismiss {
+		a.Log.Warn("the task is not assigned to this agent; its job is cancelled", "task", k.ID, "job", k.Job)
 	}
-	r := task.Report{State: state, Reason: "the queue reports that the task has ended"}
+	if err := a.Runner.Stop(ctx, ref); err != nil {
+		return &k, err
+	}
+	if v == dismiss {
+		return nil, a.finish(k.ID)
+	}
+	held.Close()
+	r := task.Report{State: t.job.State, Reason: "the queue reports that the task has ended"}
 	if priced := a.Runner.Can().Price; priced != nil {
 		r.Rent = priced.Rent(ref)
 	}
-	after, err = a.upload(ctx, d, k, r, listed, patience)
-	return after, true, err
+	return a.upload(ctx, d, k, r, t.listed, t.patience)
 }

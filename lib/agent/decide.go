@@ -4,48 +4,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/task/runner"
 )
-
-// step is what to do for one task, given the state of its job.
-type step struct {
-	report      task.Report  // State "" if there is nothing to report
-	missing     task.Absence // new value of Tracked.Missing
-	unaccounted task.Absence // new value of Tracked.Unaccounted
-	end         bool         // the task has ended: publish its log, artifacts and state, and move its directory
-	again       bool         // the job has provably not begun: the task is submitted again
-}
-
-// decide returns what to do for a known task, given its job as the runner reports it. Stopping
-// says that this agent was asked to stop the task.
-func decide(k Tracked, job runner.Job, stopping bool, now time.Time) step {
-	switch job.Doubt {
-	case runner.Unclear:
-		return step{}
-	case runner.Traceless:
-		return step{missing: k.Missing.Again(now)}
-	case runner.Unaccounted:
-		return step{missing: k.Missing.Again(now), unaccounted: k.Unaccounted.Again(now)}
-	}
-	if !job.State.Final() {
-		if job.State == k.Reported || job.State == task.Pending && k.Reported == "" {
-			return step{}
-		}
-		r := task.Report{State: job.State}
-		if job.State == task.Pending {
-			r.Reason = job.Reason
-		}
-		return step{report: r}
-	}
-	if job.NotBegun && !stopping {
-		return step{again: true}
-	}
-	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Rent: job.Rent}
-	if job.Cancelled && stopping {
-		r = task.Report{State: task.Stopped, Reason: "stopped at the request of the queue", Rent: job.Rent}
-	}
-	return step{report: r, end: true}
-}
 
 // pause grows with each failed try: 10 s, 20 s, and so on, at most 10 minutes.
 func pause(tries int) time.Duration {

@@ -2,8 +2,7 @@
 //
 // The runner is authoritative for what runs, the queue for what should run. The state directory is
 // a cache of both, plus what was already reported; after a kill between any two system calls, the
-// next turn rebuilds it. decide.go decides and has no side effects; the other files act on its
-// decisions.
+// next turn rebuilds it. table.go decides and has no side effects; the other files do what it says.
 //
 // # Face
 //

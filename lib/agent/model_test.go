@@ -19,7 +19,7 @@ import (
 // locks, as on NFS, turns of ponos-poll, and jobs that Slurm may list late, forget, begin
 // again with the same restart count or the next one, ask to end, and kill, or cannot begin;
 // accounting that lags, has nothing of a job, or shows it without its exit codes; and
-// directories of tasks that are away for a while. The decisions are the real ones, decide and
+// directories of tasks that are away for a while. The decisions are the real ones, the table and
 // slurm.Judge; the job is record.Start, in coarse steps.
 
 const (
@@ -504,23 +504,28 @@ func (w world) turn(t int, sacct string) (world, string) {
 		return last
 	}
 	job := slurmrunner.Judge(sight)
-	if job.Instead != "" {
+	known := Tracked{Missing: sight.Ref.Missing, Unaccounted: sight.Ref.Unaccounted}
+	x := facts{tracked, has, seenAs(&job, known.Missing.Again(modelStart).Fact()), notesOf(&job)}
+	if k.Reported == 1 {
+		x.notes |= told
+	}
+	if job.State.Final() && k.Owner != 0 && strconv.Itoa(int(k.Owner)) != job.ID { // settleOne
+		job.ID, x.notes = strconv.Itoa(int(k.Owner)), x.notes|other
+	}
+	v := decide(x)
+	if v == change {
 		next.Tasks[t].Job, next.Tasks[t].Misses = int8(number(job.ID)), 4
 		return next, "job " + job.ID + " counts"
 	}
-	if job.State.Final() && k.Owner != 0 && k.Owner != k.Job { // settleOne
-		next.Tasks[t].Job, next.Tasks[t].Misses = k.Owner, 4
-		return next, "the owner is another job"
+	if v == trim { // the other jobs need not be cancelled at once
+		x.notes &^= spare
+		v = decide(x)
 	}
-	reported := task.State("")
-	if k.Reported == 1 {
-		reported = task.Running
-	}
-	s := decide(Tracked{Missing: sight.Ref.Missing, Unaccounted: sight.Ref.Unaccounted, Reported: reported}, job, false, modelStart)
-	next.Tasks[t].Seen = w.Accounts && s.missing.Misses > 0 && s.unaccounted.Misses < s.missing.Misses
+	missing, unaccounted := looked(known, &job, modelStart)
+	next.Tasks[t].Seen = w.Accounts && missing.Misses > 0 && unaccounted.Misses < missing.Misses
 	// Of the looks in a row that do not show the job, the first, the one that makes it a fact,
 	// and one after an hour are told apart.
-	switch misses := s.missing.Misses; {
+	switch misses := missing.Misses; {
 	case misses > 5 && w.Accounts:
 		next.Tasks[t].Misses = 30
 	case misses > 0:
@@ -528,23 +533,29 @@ func (w world) turn(t int, sacct string) (world, string) {
 	default:
 		next.Tasks[t].Misses = 0
 	}
-	switch {
-	case s.again:
+	switch v {
+	case again:
 		next.Tasks[t].Job, next.Tasks[t].Misses = 0, 0
 		if next.Tasks[t].Tries++; k.Owner == k.Job {
 			next.Tasks[t].Owner = 0
 		}
 		return next, "it is submitted again"
-	case s.end && s.report.State == task.Completed:
-		next.Tasks[t].Final = 1
-	case s.end && s.report.State == task.Failed:
-		next.Tasks[t].Final = 2
-	case s.end:
+	case cut, end:
 		next.Tasks[t].Final = 3
-	case s.report.State == task.Running:
-		next.Tasks[t].Reported = 1
-	case s.report.State == task.Pending:
+		switch job.State {
+		case task.Completed:
+			next.Tasks[t].Final = 1
+		case task.Failed:
+			next.Tasks[t].Final = 2
+		}
+	case report:
 		next.Tasks[t].Reported = 0
+		if job.State == task.Running {
+			next.Tasks[t].Reported = 1
+		}
+	case count, reset, follow:
+	default:
+		panic("in this world nobody does: " + v)
 	}
 	return next, string(job.State) + job.Reason
 }

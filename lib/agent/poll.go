@@ -100,7 +100,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	}
 	why, now := map[task.ID]string{}, a.now()
 	for _, job := range jobs {
-		if job.Doubt != runner.Sure || !job.State.Final() {
+		if !job.Sight.Sure() || !job.State.Final() {
 			w := wait{job: job}
 			if i, ok := m.index[job.Task]; ok && a.Runner.Can().Remote == nil {
 				k := m.tracked[i]
@@ -290,15 +290,11 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		})
 	}
 	for i := range tracked {
-		if k := &tracked[i]; !k.Reassigned && (jobOf[i].ID == "" || quiet(k, jobOf[i])) && !a.asks(k, jobOf[i]) {
+		if k := &tracked[i]; a.quiet(k, jobOf[i]) {
 			after[i] = k
 			continue
 		}
 		k, job := tracked[i], *jobOf[i]
-		if k.Reassigned {
-			each(k.ID, &after[i], func() (*Tracked, error) { return a.watchReassigned(ctx, k, job, listed) })
-			continue
-		}
 		each(k.ID, &after[i], func() (*Tracked, error) { return a.settleOne(ctx, k, job, listed, patience) })
 	}
 	for i, job := range untracked {

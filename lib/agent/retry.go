@@ -26,11 +26,10 @@ import (
 // whether the task is tried again; if not, the report may say why. The scheduler has reported the
 // end of the job, so two attempts never run side by side. All steps before the record are
 // idempotent; the record decides.
-func (a *Agent) tryAgain(
-	ctx context.Context, d Dir, k Tracked, job runner.Job, report *task.Report, listed bool,
-) (after *Tracked, again bool, err error) {
+func (a *Agent) tryAgain(ctx context.Context, in turn, report *task.Report) (after *Tracked, again bool, err error) {
+	d, k, job := in.d, in.k, in.job
 	rules, err := need.ParseRules(k.Rules)
-	if err != nil || len(rules) == 0 || job.Cancelled || d.StopRequested() || report.State != task.Failed && report.State != task.Error {
+	if err != nil || len(rules) == 0 {
 		return nil, false, nil
 	}
 	held, err := d.TryLock()
@@ -73,7 +72,9 @@ func (a *Agent) tryAgain(
 	}
 	switch {
 	case forgotten(err):
-		after, err = a.absent(d, k, listed)
+		held.Close()
+		in.hear(err)
+		after, err = a.act(ctx, in)
 		return after, true, err
 	case err != nil:
 		return &k, true, err

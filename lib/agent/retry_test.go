@@ -46,7 +46,7 @@ func (q *tryingQueue) PutAttempt(_ context.Context, _ task.ID, a task.Attempt, o
 func trying(t *testing.T, rules string) (*Agent, *tryingQueue, Dir) {
 	t.Helper()
 	q := &tryingQueue{state: task.Running, attempts: map[int]string{}}
-	a := &Agent{Store: testStore(t), Queue: q, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	a := &Agent{Store: testStore(t), Queue: q, Runner: codeRunner{}, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 	d, err := a.Store.Create("t")
 	if err == nil {
 		err = errors.Join(d.Write(Record{ID: "t", Attempt: 1, Job: "7", Rules: rules}), os.WriteFile(d.file(runner.Output), []byte("first\n"), 0o600))
@@ -66,7 +66,13 @@ func (q *tryingQueue) end(t *testing.T, a *Agent, d Dir, job runner.Job) (r Reco
 	k := before.tracked()
 	k.Reported = task.Running
 	report = task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode}
-	_, again, err = a.tryAgain(t.Context(), d, k, job, &report, true)
+	x := a.factsOf(&k, &job)
+	if d.StopRequested() {
+		x.notes |= stop
+	}
+	if decide(x) == retry {
+		_, again, err = a.tryAgain(t.Context(), turn{d, k, job, x, true, nil}, &report)
+	}
 	r, readErr := d.Read()
 	if readErr != nil {
 		t.Fatal(readErr)
@@ -133,7 +139,7 @@ func TestAnAttemptThatIsRepeated(t *testing.T) {
 
 func TestWhatIsNotTriedAgain(t *testing.T) {
 	for name, change := range map[string]func(a *Agent, q *tryingQueue, d Dir, j *runner.Job){
-		"cancelled":      func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.Cancelled = true },
+		"cancelled":      func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.Sight = runner.Cancelled },
 		"completed":      func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.State, j.Cause = task.Completed, "" },
 		"another reason": func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.Cause = need.Lost },
 		"no reason":      func(_ *Agent, _ *tryingQueue, _ Dir, j *runner.Job) { j.Cause = "" },

@@ -18,13 +18,15 @@ import (
 )
 
 // quiet reports whether there is nothing to do for a task, which is the usual case.
-func quiet(k *Tracked, job *runner.Job) bool {
-	if job.Doubt != runner.Sure || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() ||
-		job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
+func (a *Agent) quiet(k *Tracked, job *runner.Job) bool {
+	if k.Reassigned {
 		return false
 	}
-	return job.State == k.Reported && (job.State != task.Running || k.output == k.Output) ||
-		job.State == task.Pending && k.Reported == ""
+	if job.ID == "" {
+		return true
+	}
+	return decide(a.factsOf(k, job)) == follow && k.Missing.IsZero() && job.Restarts == k.Restarts &&
+		(job.State != task.Running || k.output == k.Output)
 }
 
 // rebuild writes the record of a known task again, if the task has removed the files of its own
@@ -66,13 +68,14 @@ func (a *Agent) sayRemoved(d Dir, job string) error {
 	return log.Close()
 }
 
-// settleOne acts on the job of one task. It returns nil if the task has ended.
+// settleOne does what follows for one task with a job. It returns nil if the task has ended.
 func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed bool, patience <-chan struct{}) (*Tracked, error) {
 	d := a.Store.Task(k.ID)
 	d.reclaim()
 	// If the task was stopped and started again since, the cache is of an earlier attempt. The
 	// record decides.
 	switch r, err := d.Read(); {
+	case k.Reassigned:
 	case err == nil && r.Job != "" && r.Job != k.Job:
 		k = r.tracked()
 		return &k, nil
@@ -81,91 +84,162 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 			return &k, err
 		}
 	}
-	// Nothing is published for a task that the queue did not have, unless the queue has it again.
-	if !k.Absent.IsZero() {
-		switch _, err := a.Queue.Task(ctx, k.ID); {
-		case forgotten(err):
-			return a.absent(d, k, listed)
-		case err != nil:
-			return &k, err
-		}
-		k.Absent = task.Absence{}
-	}
-	// The job that runs the task is the one that has made itself its owner.
-	switch {
-	case job.Instead != "" && job.Renamed:
-		if after, err := a.changeJob(d, k, job.ID, k.Submitted); err != nil {
-			return after, err
-		}
-		k.Job, k.Missing, k.Unaccounted = job.ID, task.Absence{}, task.Absence{}
-	case job.Instead != "":
-		a.Log.Info("another job runs the task than was recorded", "task", k.ID, "recorded", k.Job, "job", job.ID)
-		return a.changeJob(d, k, job.ID, job.Submitted)
-	}
-	if job.State.Final() {
+	x := a.factsOf(&k, &job)
+	if x.known == tracked && job.State.Final() {
+		// The job that runs the task is the one that has made itself its owner.
 		owner, err := record.ReadOwner(d.Path, k.Attempt)
 		if err != nil {
 			return &k, err
 		}
-		if owner != "" && owner != k.Job {
-			return a.changeJob(d, k, owner, time.Time{})
+		if owner != "" && owner != job.ID {
+			job.ID, job.Submitted, x.notes = owner, time.Time{}, x.notes&^renamed|other
+		}
+		if d.StopRequested() {
+			x.notes |= stop
 		}
 	}
-	if trimmer := a.Runner.Can().Trim; trimmer != nil && len(job.Spare) > 0 {
+	return a.act(ctx, turn{d, k, job, x, listed, patience})
+}
+
+// turn is what a turn knows of one task with a job.
+type turn struct {
+	d        Dir
+	k        Tracked
+	job      runner.Job
+	x        facts
+	listed   bool // the queue has listed its actions
+	patience <-chan struct{}
+}
+
+// hear takes an answer of the queue about the task. That it does not have the task counts only in a turn in which it has
+// listed its actions.
+func (t *turn) hear(err error) {
+	switch {
+	case err == nil:
+		t.x.word = has
+	case forgotten(err) && t.listed:
+		t.x.word = lacks
+	default:
+		t.x.word = mute
+	}
+}
+
+// act does what the table says, until nothing more follows in this turn.
+func (a *Agent) act(ctx context.Context, t turn) (*Tracked, error) {
+	d, k, job := t.d, &t.k, &t.job
+	v := decide(t.x)
+	if v != ask && t.x.known == tracked && t.x.word == has {
+		k.Absent = task.Absence{}
+	}
+	switch v {
+	case ask:
+		return a.askOf(ctx, t)
+	case reset, count:
+		k.Missing, k.Unaccounted = looked(*k, job, a.now())
+	case miss:
+		k.Absent = k.Absent.Again(a.now())
+	case leave:
+		k.Absent, k.Reassigned = k.Absent.Again(a.now()), true
+		a.Log.Warn("the task is not assigned to this agent; its job is left alone", "task", k.ID, "job", k.Job)
+		return k, a.updateRecord(d, func(r *Record) { r.Reassigned = true })
+	case take:
+		k.Reassigned, k.Absent = false, task.Absence{}
+		return k, a.updateRecord(d, func(r *Record) { r.Reassigned = false })
+	case change:
+		a.Log.Info("another job runs the task than was recorded", "task", k.ID, "recorded", k.Job, "job", job.ID)
+		return a.changeJob(d, *k, job.ID, job.Submitted)
+	case rename:
+		if after, err := a.changeJob(d, *k, job.ID, k.Submitted); err != nil {
+			return after, err
+		}
+		k.Job, k.Missing, k.Unaccounted = job.ID, task.Absence{}, task.Absence{}
+		t.x.notes &^= renamed
+		return a.act(ctx, t)
+	case trim:
 		a.Log.Info("pending jobs of a task that another job runs are cancelled", "task", k.ID, "job", k.Job, "cancelled", job.Spare)
-		if err := trimmer.Trim(ctx, k.ID, job.Spare); err != nil {
-			return &k, err
+		if err := a.trim(ctx, k.ID, job.Spare...); err != nil {
+			return k, err
+		}
+		t.x.notes &^= spare
+		return a.act(ctx, t)
+	case follow, report:
+		return a.follow(ctx, t, v == report)
+	case again:
+		k.Missing, k.Unaccounted, k.Restarts = task.Absence{}, task.Absence{}, job.Restarts
+		return a.submitAgain(ctx, d, *k, job.Reason, t.patience)
+	case cut, retry, asked, end:
+		return a.end(ctx, t, v)
+	case finish:
+		return nil, a.finish(k.ID)
+	case quit, dismiss:
+		return a.endJob(ctx, t, v)
+	}
+	return k, nil
+}
+
+// looked returns the absences of a job after one more look.
+func looked(k Tracked, job *runner.Job, now time.Time) (missing, unaccounted task.Absence) {
+	if job.Sight.Gone() {
+		missing = k.Missing.Again(now)
+	}
+	if job.Sight == runner.Unaccounted {
+		unaccounted = k.Unaccounted.Again(now)
+	}
+	return missing, unaccounted
+}
+
+// follow publishes what is new of a job that has not ended, and its state if that is to be reported.
+func (a *Agent) follow(ctx context.Context, t turn, tell bool) (*Tracked, error) {
+	k := &t.k
+	k.Missing, k.Unaccounted, k.Restarts = task.Absence{}, task.Absence{}, t.job.Restarts
+	var err error
+	if tell {
+		r := task.Report{State: t.job.State}
+		if r.State == task.Pending {
+			r.Reason = t.job.Reason
+		}
+		if err = a.Queue.Report(ctx, k.ID, r); err == nil {
+			a.Log.Info("task is "+string(r.State), "task", k.ID, "job", k.Job)
+			k.Reported, k.Since = r.State, a.now()
 		}
 	}
-	s := decide(k, job, job.Cancelled && d.StopRequested(), a.now())
-	k.Missing, k.Unaccounted = s.missing, s.unaccounted
-	if job.Doubt != runner.Sure {
-		return &k, nil
+	size, output := logSize(t.d)
+	if err == nil && size != k.LogSize {
+		err = a.putLog(ctx, t.d)
 	}
-	k.Restarts = job.Restarts
-	if s.again {
-		return a.submitAgain(ctx, d, k, job.Reason, patience)
+	switch {
+	case err == nil:
+		k.LogSize, k.Output = size, output
+		return k, nil
+	case forgotten(err):
+		t.hear(err)
+		return a.act(ctx, t)
 	}
-	if trimmer := a.Runner.Can().Trim; trimmer != nil && job.Stale {
+	return k, err
+}
+
+// end ends a task whose job has ended, unless its rules say otherwise.
+func (a *Agent) end(ctx context.Context, t turn, v verdict) (*Tracked, error) {
+	d, k, job := t.d, t.k, t.job
+	k.Missing, k.Unaccounted, k.Restarts = task.Absence{}, task.Absence{}, job.Restarts
+	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Rent: job.Rent}
+	switch v {
+	case cut:
 		a.Log.Info("a job whose command has ended is cancelled", "task", k.ID, "job", k.Job)
-		if err := trimmer.Trim(ctx, k.ID, []string{k.Job}); err != nil {
+		if err := a.trim(ctx, k.ID, k.Job); err != nil {
 			return &k, err
 		}
-	}
-	if s.end {
-		if after, again, err := a.tryAgain(ctx, d, k, job, &s.report, listed); again || err != nil {
+		t.job.Sight = runner.Shown
+		t.x.seen = seenAs(&t.job, false)
+		return a.act(ctx, t)
+	case retry:
+		if after, again, err := a.tryAgain(ctx, t, &r); again || err != nil {
 			return after, err
 		}
-		return a.upload(ctx, d, k, s.report, listed, patience)
+	case asked:
+		r = task.Report{State: task.Stopped, Reason: "stopped at the request of the queue", Rent: job.Rent}
 	}
-	if a.asks(&k, &job) {
-		if after, settled, err := a.ask(ctx, d, k, listed, patience); settled {
-			return after, err
-		}
-	}
-	if s.report.State != "" {
-		err := a.Queue.Report(ctx, k.ID, s.report)
-		if forgotten(err) {
-			return a.absent(d, k, listed)
-		}
-		if err != nil {
-			return &k, err
-		}
-		a.Log.Info("task is "+string(s.report.State), "task", k.ID, "job", k.Job)
-		k.Reported, k.Since, k.Absent = s.report.State, a.now(), task.Absence{}
-	}
-	size, output := logSize(d)
-	if size != k.LogSize {
-		err := a.putLog(ctx, d)
-		if forgotten(err) {
-			return a.absent(d, k, listed)
-		}
-		if err != nil {
-			return &k, err
-		}
-	}
-	k.LogSize, k.Output = size, output
-	return &k, nil
+	return a.upload(ctx, d, k, r, t.listed, t.patience)
 }
 
 // changeJob records another job as the one that runs a task. Submitted is zero if that time is
@@ -263,7 +337,8 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.
 	defer held.Close()
 	err = a.publishEnd(ctx, d, k.Process, r)
 	if forgotten(err) {
-		if listed && k.Absent.Again(a.now()).Fact() {
+		x := a.factsOf(&k, &runner.Job{ID: k.Job, State: r.State})
+		if x.word = lacks; listed && decide(x) == finish {
 			return true, a.finish(k.ID)
 		}
 		gone.Store(true)
@@ -287,65 +362,6 @@ func (a *Agent) finishedElsewhere(id task.ID) (bool, error) {
 		return ok, err
 	}
 	return false, fault.Errorf(fault.Unavailable, "its directory %q is gone", a.Store.Task(id).Path)
-}
-
-// absent counts a turn in which the queue did not have a task whose job runs. After enough of
-// them, the job is no longer tracked.
-func (a *Agent) absent(d Dir, k Tracked, listed bool) (*Tracked, error) {
-	if !listed {
-		return &k, nil
-	}
-	k.Absent = k.Absent.Again(a.now())
-	if !k.Absent.Fact() {
-		return &k, nil
-	}
-	k.Reassigned = true
-	a.Log.Warn("the task is not assigned to this agent; its job is left alone", "task", k.ID, "job", k.Job)
-	return &k, a.updateRecord(d, func(r *Record) { r.Reassigned = true })
-}
-
-// watchReassigned tracks the job of a reassigned task for as long as the runner lists it. When the
-// job has ended, the queue is asked once more: it may have given the task back to this agent. A
-// job that costs money is stopped if the queue still does not give its task to this agent.
-func (a *Agent) watchReassigned(ctx context.Context, k Tracked, job runner.Job, listed bool) (*Tracked, error) {
-	over := job.State.Final() || job.Doubt >= runner.Traceless && k.Missing.Again(a.now()).Fact()
-	if !over && (a.Runner.Can().Price == nil || job.ID == "" || job.Doubt != runner.Sure) {
-		missing := task.Absence{}
-		if job.Doubt >= runner.Traceless {
-			missing = k.Missing.Again(a.now())
-		}
-		k.Missing = missing
-		return &k, nil
-	}
-	d := a.Store.Task(k.ID)
-	_, err := a.Queue.Task(ctx, k.ID)
-	if err == nil {
-		k.Reassigned, k.Absent = false, task.Absence{}
-		return &k, a.updateRecord(d, func(r *Record) { r.Reassigned = false })
-	}
-	if !forgotten(err) {
-		return &k, nil
-	}
-	if !listed {
-		return &k, nil
-	}
-	if over {
-		return nil, a.finish(k.ID)
-	}
-	held, err := d.TryLock()
-	if errors.Is(err, lock.ErrHeld) {
-		return &k, nil
-	}
-	if err != nil {
-		return &k, err
-	}
-	defer held.Close()
-	a.Log.Warn("the task is not assigned to this agent; its job is cancelled", "task", k.ID, "job", k.Job)
-	err = a.Runner.Stop(ctx, runner.Ref{Task: k.ID, Job: k.Job, Dir: d.Path, Submitted: k.Submitted})
-	if err != nil {
-		return &k, err
-	}
-	return nil, a.finish(k.ID)
 }
 
 func (a *Agent) updateRecord(d Dir, change func(*Record)) error {

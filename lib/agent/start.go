@@ -196,7 +196,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		a.Log.Error("the record of refusals cannot be written", "error", err)
 	}
 	event := "started"
-	if job.Adopted {
+	if job.Claim == runner.Found {
 		event = "adopted"
 	}
 	record.Job, record.Submitted, record.Retry, record.Problem = job.ID, job.Submitted, time.Time{}, ""

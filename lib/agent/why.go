@@ -39,9 +39,9 @@ type wait struct {
 func (w wait) why(now time.Time) string {
 	if w.job.ID != "" {
 		switch {
-		case w.job.Doubt != runner.Sure && w.job.Reason != "":
+		case !w.job.Sight.Sure() && w.job.Reason != "":
 			return "job " + w.job.ID + ": " + w.job.Reason
-		case w.job.Doubt != runner.Sure:
+		case !w.job.Sight.Sure():
 			return "job " + w.job.ID + ": its state is not known"
 		case w.job.State == task.Pending && w.job.Reason == "":
 			return "job " + w.job.ID + " waits"

@@ -29,8 +29,8 @@ func TestWhyATaskWaits(t *testing.T) {
 		"is suspended":    {wait{job: runner.Job{ID: "7", State: task.Running, Reason: "suspended by Slurm"}}, "suspended by Slurm"},
 		"is in the queue": {wait{job: runner.Job{ID: "7", State: task.Pending, Reason: "held by its owner (JobHeldUser)"}}, "held by its owner (JobHeldUser)"},
 		"has no reason":   {wait{job: runner.Job{ID: "7", State: task.Pending}}, "job 7 waits"},
-		"is lost":         {wait{job: runner.Job{ID: "7", Doubt: runner.Traceless, Reason: "squeue does not show it"}}, "job 7: squeue does not show it"},
-		"is unknown":      {wait{job: runner.Job{ID: "7", Doubt: runner.Unclear}}, "job 7: its state is not known"},
+		"is lost":         {wait{job: runner.Job{ID: "7", Sight: runner.Traceless, Reason: "squeue does not show it"}}, "job 7: squeue does not show it"},
+		"is unknown":      {wait{job: runner.Job{ID: "7", Sight: runner.Unclear}}, "job 7: its state is not known"},
 		"is prepared":     {wait{busy: true, held: breaker{Full: true, Of: "alice", Max: 8}}, "its code is being prepared, or its job submitted"},
 		"has no room":     {wait{stuck: "no room"}, "no room"},
 		"has no code": {

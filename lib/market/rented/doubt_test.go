@@ -9,6 +9,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // slow is a stand whose task was given up as its image did not load in time, on an instance that
@@ -191,7 +192,7 @@ func TestLostAnswerAndFalseLists(t *testing.T) {
 	}
 	s.market.instances = all
 	s.clock.pass(time.Minute)
-	if job, err := s.Start(t.Context(), s.submission(3)); err != nil || !job.Adopted || s.market.count()["order"] != 4 {
+	if job, err := s.Start(t.Context(), s.submission(3)); err != nil || job.Claim != runner.Found || s.market.count()["order"] != 4 {
 		t.Errorf("%+v, %v\n%s", job, err, s.said)
 	}
 }

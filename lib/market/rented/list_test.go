@@ -59,7 +59,7 @@ func TestOddRowOfATask(t *testing.T) {
 	s.market.instances, s.market.oddLabels = nil, []string{s.label(s.job(1), 1, 1) + ":end=0"}
 	s.market.mu.Unlock()
 	for range 5 {
-		if j := s.turn()[s.job(1)]; j.State.Final() || j.Doubt >= runner.Traceless {
+		if j := s.turn()[s.job(1)]; j.State.Final() || j.Sight.Gone() {
 			t.Fatalf("%+v", j)
 		}
 	}
@@ -88,7 +88,7 @@ func TestJournalCannotBeWritten(t *testing.T) {
 		if _, err := s.Start(t.Context(), s.submission(2)); err == nil {
 			t.Error("it was started")
 		}
-		if j := s.turn()[s.job(1)]; j.State.Final() || j.Doubt == runner.Sure {
+		if j := s.turn()[s.job(1)]; j.State.Final() || j.Sight.Sure() {
 			t.Errorf("%+v", j)
 		}
 	}
@@ -173,7 +173,7 @@ func TestPartialList(t *testing.T) {
 	s.market.instances, s.market.odd = nil, 1
 	s.market.mu.Unlock()
 	for range 10 {
-		if j := s.turn()[s.job(1)]; j.State.Final() || j.Doubt >= runner.Traceless {
+		if j := s.turn()[s.job(1)]; j.State.Final() || j.Sight.Gone() {
 			t.Fatalf("%+v", j)
 		}
 	}

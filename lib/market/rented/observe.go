@@ -125,8 +125,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 		if err != nil {
 			r.fail("the order of a task cannot be processed", o.name(), err)
-			job, ok = r.state(o, true), true
-			job.Doubt, job.Reason = runner.Unclear, fault.Text(err)
+			job, ok = r.state(o, runner.Recorded), true
+			job.Sight, job.Reason = runner.Unclear, fault.Text(err)
 		}
 		if ok {
 			jobs = append(jobs, job)
@@ -151,16 +151,16 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if !seen[ref.Job] {
 			job := r.traceless(ref)
 			l, ok := ParseLabel(ref.Job)
-			gone := job.Doubt == runner.Traceless || job.State == task.Error && job.ExitCode == 0
+			gone := job.Sight == runner.Traceless || job.State == task.Error && job.ExitCode == 0
 			if ok && gone && open[nameOf(l.Task, l.Attempt)] {
 				// Another process works on its order, or the order cannot be read.
 				job = runner.Job{
-					Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Doubt: runner.Unclear,
+					Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Sight: runner.Unclear,
 					Reason: "another process works on its order, or the order cannot be read",
 				}
 			}
-			if job.Doubt == runner.Traceless && ok && r.hides(list, newOrder(l.Task, 0)) {
-				job.Doubt = runner.Unclear
+			if job.Sight == runner.Traceless && ok && r.hides(list, newOrder(l.Task, 0)) {
+				job.Sight = runner.Unclear
 			}
 			jobs = append(jobs, job)
 		}
@@ -247,14 +247,14 @@ func (r *Runner) traceless(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
 	if l, ok := ParseLabel(ref.Job); ok {
 		if o, err := r.read(doneDir, nameOf(l.Task, l.Attempt)); err == nil {
-			return r.state(o, true) // its end was never reported
+			return r.state(o, runner.Recorded) // its end was never reported
 		}
 	}
 	if !ref.Missing.IsZero() && ref.Missing.For(r.now()) >= lostGrace {
 		job.State, job.Reason = task.Error, "the instance is gone without a trace"
 		return job
 	}
-	job.Doubt, job.Reason = runner.Traceless, "no trace of the instance"
+	job.Sight, job.Reason = runner.Traceless, "no trace of the instance"
 	return job
 }
 
@@ -298,11 +298,11 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	}
 	if strange && !adopted {
 		// Only the queue knows whose it is. Until it has answered, the instance is left alone.
-		job := r.state(o, true)
-		job.Doubt, job.Untracked, job.Reason = runner.Unclear, true, "it was not ordered from this data_dir"
+		job := r.state(o, runner.Recorded)
+		job.Sight, job.Claim, job.Reason = runner.Unclear, runner.Strange, "it was not ordered from this data_dir"
 		return job, true, nil
 	}
-	return r.state(o, true), true, r.created(o, "order rebuilt")
+	return r.state(o, runner.Recorded), true, r.created(o, "order rebuilt")
 }
 
 // created records the instance of an order, the order itself first: if this process is killed and the
@@ -334,8 +334,8 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		if err != nil || o.Instance == 0 {
 			return runner.Job{}, false, nil
 		}
-		job := r.state(o, true)
-		job.Doubt = runner.Unclear
+		job := r.state(o, runner.Recorded)
+		job.Sight = runner.Unclear
 		return job, true, nil
 	}
 	if err != nil {
@@ -357,7 +357,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		o.Dir = filepath.Join(filepath.Dir(r.Dir), "tasks", string(o.Task))
 	}
 	if !o.Created.Before(v.began) || o.Phase == life.Asked && !o.Since.Before(v.began) {
-		return r.state(o, true), o.Instance != 0, nil // younger than the list
+		return r.state(o, runner.Recorded), o.Instance != 0, nil // younger than the list
 	}
 	if err := r.noteCreated(o); err != nil {
 		return runner.Job{}, false, err
@@ -400,7 +400,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	if err := r.save(o); err != nil {
 		return runner.Job{}, false, err
 	}
-	job := r.state(o, true)
+	job := r.state(o, runner.Recorded)
 	if do := r.step(o, life.Event{Kind: life.Turn, At: v.began}); do.Action == life.Close {
 		if err := r.close(o); err != nil {
 			return runner.Job{}, false, err

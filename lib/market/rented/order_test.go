@@ -83,7 +83,7 @@ func TestOneOrderBroken(t *testing.T) {
 	}
 	for range 5 {
 		jobs := s.turn()
-		if j := jobs[s.job(1)]; j.Doubt != runner.Unclear || j.State.Final() {
+		if j := jobs[s.job(1)]; j.Sight != runner.Unclear || j.State.Final() {
 			t.Errorf("%+v", j)
 		}
 		if j := jobs[s.job(2)]; j.State != task.Completed {
@@ -413,7 +413,7 @@ func TestLateOrder(t *testing.T) {
 	s.clock.pass(2 * time.Minute)
 	for range 3 {
 		job, err := s.Start(t.Context(), sub)
-		if err != nil || !job.Adopted {
+		if err != nil || job.Claim != runner.Found {
 			t.Errorf("%+v, %v", job, err)
 		}
 	}

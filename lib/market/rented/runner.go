@@ -337,7 +337,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	o, err := r.read(ordersDir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if o, err = r.read(doneDir, name); err == nil { // it has ended, and the agent's record was lost
-			return r.state(o, true), nil
+			return r.state(o, runner.Found), nil
 		}
 		return r.begin(ctx, s)
 	}
@@ -346,19 +346,19 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	o.describe(s)
 	if o.Instance != 0 || o.End != nil {
-		return r.state(o, true), r.save(o)
+		return r.state(o, runner.Found), r.save(o)
 	}
 	adopted, err := r.findInstance(ctx, o)
 	if err != nil {
 		return runner.Job{}, err
 	}
 	if adopted {
-		return r.state(o, true), nil
+		return r.state(o, runner.Found), nil
 	}
 	if err := r.place(ctx, o); err != nil {
 		return runner.Job{}, err
 	}
-	return r.state(o, false), nil
+	return r.state(o, runner.Recorded), nil
 }
 
 func (o *order) describe(s runner.Submission) {
@@ -416,7 +416,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	if len(own) > 0 {
 		r.choose(o, own)
 		err = r.created(o, "order found")
-		return r.state(o, true), err
+		return r.state(o, runner.Found), err
 	}
 	if o.Nonce, err = r.newNonce(); err != nil {
 		return runner.Job{}, err
@@ -424,7 +424,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	if err := r.place(ctx, o); err != nil {
 		return runner.Job{}, err
 	}
-	return r.state(o, false), nil
+	return r.state(o, runner.Recorded), nil
 }
 
 func hidden(list vastai.Listing) error {
@@ -518,16 +518,19 @@ func (r *Runner) say(what string, o *order, more ...any) {
 }
 
 // state returns the job of an order.
-func (r *Runner) state(o *order, adopted bool) runner.Job {
+func (r *Runner) state(o *order, claim runner.Claim) runner.Job {
 	job := runner.Job{
-		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted,
+		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Claim: claim,
 		Submitted: o.Created, Restarts: max(0, o.Tries-1),
 	}
 	switch {
 	case o.End != nil:
-		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Rent = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.rent()
+		job.State, job.ExitCode, job.Reason, job.Rent = o.End.State, o.End.Code, o.End.Reason, o.rent()
+		if o.End.Cancelled {
+			job.Sight = runner.Cancelled
+		}
 	case o.Doubts[life.Offline].Times > 0 && !o.Ran.IsZero():
-		job.State, job.Doubt = task.Running, runner.Unclear
+		job.State, job.Sight = task.Running, runner.Unclear
 	case !o.Ran.IsZero():
 		job.State, job.Reason = task.Running, ""
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // Tasks are told where in the store their checkpoints are kept: the same place wherever
@@ -38,7 +39,7 @@ func TestStopOne(t *testing.T) {
 	if err := s.Stop(t.Context(), s.refs[0]); err != nil {
 		t.Errorf("again: %v", err)
 	}
-	if j := s.turn()[s.job(1)]; j.State != task.Stopped || !j.Cancelled {
+	if j := s.turn()[s.job(1)]; j.State != task.Stopped || j.Sight != runner.Cancelled {
 		t.Errorf("%+v", j)
 	}
 }

@@ -149,52 +149,71 @@ type Ref struct {
 	Retried     bool     // it may be tried again, so the cause of a failure is needed
 }
 
-// Job is a job as the runner sees it.
+// Job is what a place shows of the job of one task: which job that is, one state, and what belongs to the state.
 type Job struct {
 	Task  task.ID
 	ID    string
-	State task.State // pending, running or final
-	Doubt Doubt
-	// NotBegun says that the job is gone, or has ended, and provably has not run the command: the
-	// task may be submitted again.
-	NotBegun bool
-	ExitCode int
-	Reason   string // for people
-	// Cause is why a job has failed, as rules of lib/task/need name it, if that is one of their reasons
-	// except the exit code. Had is what the job had then, where that is known.
-	Cause    string
-	Had      Had
-	Restarts int
-	// Cancelled says that the job was cancelled; only the agent knows whether it did that itself.
-	Cancelled bool
-	Adopted   bool // Start has found it, not submitted it
-	// Untracked says that another process may have started the job, though it has this agent's name:
-	// it is left alone unless the queue gives its task to this agent.
-	Untracked bool
-	// Instead is the recorded job, if a different job of the task counts.
+	Claim Claim
+	// Instead is the recorded job, if Claim says that another one counts.
 	Instead string
-	// Renamed says that Instead is this job, which got its present name when it began.
-	Renamed bool
-	// Stale says that the scheduler shows the job as running, though its command has ended long ago:
-	// it is to be cancelled.
-	Stale bool
-	// Past says that the job was found in the scheduler's records of past jobs.
-	Past bool
 	// Spare are other pending jobs of the task, although this one owns the task.
 	Spare     []string
-	task.Rent // of an ended job, if jobs of this runner cost money
 	Submitted time.Time
+	Restarts  int
+
+	State    task.State // pending, running or final, as far as Sight lets anything be known
+	Sight    Sight
+	Reason   string // for people
+	ExitCode int
+	// Cause is why a job has failed, as rules of lib/task/need name it, if that is one of their reasons
+	// except the exit code. Had is what the job had then, where that is known.
+	Cause     string
+	Had       Had
+	task.Rent // of an ended job, if jobs of this runner cost money
 }
 
-// Doubt says how far the state of a job is known.
-type Doubt int
+// Claim says how a job came to be that of its task.
+type Claim int
 
 const (
-	Sure        Doubt = iota
-	Unclear           // it is not known at this time: nothing may follow from it
-	Traceless         // unclear, as the job has left no trace
-	Unaccounted       // traceless, and accounting was asked too, has answered, and does not show it
+	Recorded Claim = iota // it is the recorded one, or has this agent's mark
+	Found                 // Start has found it, not submitted it
+	Other                 // it counts in place of Instead
+	Renamed               // it is Instead, and got its present name when it began
+	// Strange: another process may have started the job, though it has this agent's name. It is left alone unless the queue
+	// gives its task to this agent.
+	Strange
 )
+
+// Sight says what a state is worth.
+//
+//	                 it has ended as State says:         nothing follows yet:
+//	pending, running ──► Shown      by itself            Past         an old record alone shows it
+//	   │       (Shown)   Cancelled  it was cancelled     Unclear      it is not known at this time
+//	   │                 Outlived   and is shown still   Traceless    unclear, as it has left no trace
+//	   └───────────────► Unbegun    before its command   Unaccounted  traceless, and accounting, which answered, lacks it too
+//
+// Only the agent knows whether it has cancelled a job itself. An outlived job is one that the scheduler shows as running though
+// its command has ended long ago: it is to be cancelled. After Unbegun the task may be submitted again: it is proven that the
+// command has not run.
+type Sight int
+
+const (
+	Shown Sight = iota
+	Cancelled
+	Outlived
+	Unbegun
+	Past
+	Unclear
+	Traceless
+	Unaccounted
+)
+
+// Sure reports whether the state is known, so that something may follow from it.
+func (s Sight) Sure() bool { return s < Past }
+
+// Gone reports whether the job has left no trace.
+func (s Sight) Gone() bool { return s >= Traceless }
 
 // Had are the limits of a job, and where it ran.
 type Had struct {

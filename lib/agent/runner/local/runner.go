@@ -125,7 +125,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	if err := r.prepare(); err != nil {
 		return runner.Job{}, err
 	}
-	adopted := true
+	claim := runner.Found
 	t, err := r.ticket(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && t.Attempt < s.Attempt {
 		need, needErr := takes(s.Needs, r.Has)
@@ -139,7 +139,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		if err = noteProblem(filepath.Join(s.Dir, jobProblem), nil); err == nil { // of an earlier attempt
 			err = t.write(s.Dir)
 		}
-		adopted = false
+		claim = runner.Recorded
 	}
 	if err != nil {
 		return runner.Job{}, err
@@ -147,13 +147,13 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	// The ticket is written even for a job that was found: ponos-start may have been killed before it
 	// wrote it. The owner file keeps a job from running twice. A new job runs nowhere, whichever process holds the
 	// record of the task.
-	if !adopted || r.observe(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}).Doubt == runner.Traceless {
+	if claim != runner.Found || r.observe(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}).Sight == runner.Traceless {
 		ticket := filepath.Join(r.Dir, waitingDir, t.Ticket)
 		if err := renameio.WriteFile(ticket, []byte(s.Dir), 0o600, renameio.WithTempDir(r.Dir)); err != nil {
 			return runner.Job{}, err
 		}
 	}
-	return runner.Job{Task: s.Task, ID: t.Job, State: task.Pending, Submitted: t.Submitted, Adopted: adopted}, r.wake()
+	return runner.Job{Task: s.Task, ID: t.Job, State: task.Pending, Submitted: t.Submitted, Claim: claim}, r.wake()
 }
 
 // wake starts a worker, unless all slots are taken.
@@ -254,7 +254,6 @@ func (r *Runner) readTicket(path string) (runner.Ref, bool) {
 // observe returns the state of a job by its files.
 func (r *Runner) observe(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
-	job.Cancelled = cancelled(ref.Dir, ref.Job)
 	if finished(ref, &job, true) {
 		return job
 	}
@@ -277,14 +276,14 @@ func (r *Runner) observe(ref runner.Ref) runner.Job {
 	}
 	why := problem(filepath.Join(ref.Dir, jobProblem))
 	switch {
-	case job.Cancelled:
-		job.State, job.Reason = task.Error, "the job was cancelled"
+	case cancelled(ref.Dir, ref.Job):
+		job.State, job.Sight, job.Reason = task.Error, runner.Cancelled, "the job was cancelled"
 	case ref.Missing.Fact() && why != "":
 		job.State, job.Reason = task.Error, "the worker could not run the job: "+why
 	case ref.Missing.Fact():
 		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
 	default:
-		job.Doubt, job.Reason = runner.Traceless, "no trace of the job"
+		job.Sight, job.Reason = runner.Traceless, "no trace of the job"
 	}
 	return job
 }
@@ -301,6 +300,9 @@ func finished(ref runner.Ref, job *runner.Job, lives bool) bool {
 	run, err := record.ReadRun(ref.Dir, ref.Job)
 	if err != nil || !run.Over() || lives && !run.Closed {
 		return false
+	}
+	if cancelled(ref.Dir, ref.Job) {
+		job.Sight = runner.Cancelled
 	}
 	code := run.Code
 	job.ExitCode, job.State = code, task.Completed

@@ -58,7 +58,7 @@ func (m host) check(ref runner.Ref, want string) {
 	m.t.Helper()
 	job := m.observe(ref)
 	state := string(job.State)
-	if job.Doubt != runner.Sure {
+	if !job.Sight.Sure() {
 		state = "unknown"
 	}
 	if got := strings.TrimSpace(fmt.Sprintf("%s %d %s", state, job.ExitCode, job.Reason)); got != want {
@@ -79,7 +79,7 @@ func TestWork(t *testing.T) {
 	killed := m.start("d", "echo d >>../order; kill -9 $$\n")
 	asked := m.start("e", `printf '\nbegun here 1 1;\n\ncut 0;\n' >"run.$PONOS_JOB.0"`+"\n")
 	again, err := m.Start(t.Context(), runner.Submission{Task: "b", Dir: second.Dir, Attempt: 1})
-	if err != nil || again.ID != second.Job || !again.Adopted {
+	if err != nil || again.ID != second.Job || again.Claim != runner.Found {
 		t.Errorf("started twice: %+v, %v", again, err)
 	}
 	for _, ref := range []runner.Ref{first, second, cancelled, killed, asked} {

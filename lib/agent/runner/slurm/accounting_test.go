@@ -10,7 +10,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // Accounting that hangs is asked rarely, each time with more patience, and warned of once. When it has
@@ -59,11 +58,11 @@ func TestAccountingThatHangs(t *testing.T) {
 func TestARecordedEndWithoutAccounting(t *testing.T) {
 	e := evidence{journal: true, owner: "7", books: silent, now: now, run: record.Run{Begun: true, Ended: true, Closed: true, Code: 4}}
 	e.ref.Job = "7"
-	if job := e.judge(); job.State != task.Failed || job.ExitCode != 4 || job.Doubt != runner.Sure {
+	if job := e.judge(); job.State != task.Failed || job.ExitCode != 4 || !job.Sight.Sure() {
 		t.Errorf("%+v", job)
 	}
 	e.run.Closed = false // the job script runs
-	if job := e.judge(); job.Doubt == runner.Sure || pack.IsJob(job.ID) {
+	if job := e.judge(); job.Sight.Sure() || pack.IsJob(job.ID) {
 		t.Errorf("%+v", job)
 	}
 }

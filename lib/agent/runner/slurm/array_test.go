@@ -59,7 +59,7 @@ func TestEqualTasksAreOneArray(t *testing.T) {
 	var got []string
 	for i, s := range started {
 		got = append(got, s.Job.ID)
-		if s.Err != nil || s.Job.Adopted != (i == 1) || s.Job.State != task.Pending {
+		if s.Err != nil || (s.Job.Claim == runner.Found) != (i == 1) || s.Job.State != task.Pending {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -81,7 +81,7 @@ func TestEqualTasksAreOneArray(t *testing.T) {
 		t.Fatalf("%+v, %v", jobs, err)
 	}
 	all[3].Again = true
-	if again, err := r.Start(t.Context(), all[3]); err != nil || !again.Adopted || again.ID != "201_2" {
+	if again, err := r.Start(t.Context(), all[3]); err != nil || again.Claim != runner.Found || again.ID != "201_2" {
 		t.Errorf("%+v, %v", again, err)
 	}
 }
@@ -91,7 +91,7 @@ func TestArrayOfUnknownFate(t *testing.T) {
 	c := &cluster{lost: true}
 	all := equalTasks(t, 3)
 	for i, s := range newArrayRunner(c).StartAll(t.Context(), all) {
-		if s.Err != nil || !s.Job.Adopted || s.Job.ID != fmt.Sprintf("201_%d", i) {
+		if s.Err != nil || s.Job.Claim != runner.Found || s.Job.ID != fmt.Sprintf("201_%d", i) {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -231,10 +231,10 @@ func TestAnElementCancelledWhileItWaited(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := string(jobs[0].State)
-		if jobs[0].NotBegun {
+		if jobs[0].Sight == runner.Unbegun {
 			got += " not begun"
 		}
-		if got += ", " + jobs[0].Reason; got != tt.want || jobs[0].Cancelled == jobs[0].NotBegun {
+		if got += ", " + jobs[0].Reason; got != tt.want || (jobs[0].Sight == runner.Cancelled) == (jobs[0].Sight == runner.Unbegun) {
 			t.Errorf("%s: %s, %+v", tt.name, got, jobs[0])
 		}
 	}
@@ -248,7 +248,7 @@ func TestAccountOfAnotherArrayWithTheSameID(t *testing.T) {
 	for comment, want := range map[string]task.State{"PONOS_TASK=a,b,c": task.Completed, "PONOS_TASK=x,y,z": ""} {
 		ref := runner.Ref{Task: "b", Job: "9_1", Label: "t-1", Attempt: 1, Submitted: now}
 		jobs, err := newArrayRunner(&cluster{sacct: sacct(comment)}).Jobs(t.Context(), known(ref))
-		if err != nil || jobs[0].State != want || (jobs[0].Doubt != runner.Sure) != (want == "") {
+		if err != nil || jobs[0].State != want || !jobs[0].Sight.Sure() != (want == "") {
 			t.Errorf("%s: %+v, %v", comment, jobs, err)
 		}
 	}

@@ -30,8 +30,9 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	at := map[string]int{}
 	for i := range jobs {
 		j := &jobs[i]
-		failed := j.State == task.Error && j.Cause != "" || j.State == task.Failed
-		if all[i].packed == nil && all[i].ref.Retried && failed && !j.NotBegun && j.Doubt == runner.Sure && len(ids) < maxHad {
+		failed := (j.State == task.Error && j.Cause != "" || j.State == task.Failed) &&
+			(j.Sight == runner.Shown || j.Sight == runner.Outlived)
+		if all[i].packed == nil && all[i].ref.Retried && failed && len(ids) < maxHad {
 			ids = append(ids, j.ID)
 			at[j.ID] = i
 		}
@@ -71,7 +72,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		// squeue may still show some of it.
 		j, e := &jobs[i], &all[i]
 		if e.books != noBooks && !e.missing(lag) {
-			j.Doubt, j.Reason = runner.Traceless, "the job has ended, and accounting has no record of it yet"
+			j.Sight, j.Reason = runner.Traceless, "the job has ended, and accounting has no record of it yet"
 			continue
 		}
 		if q := e.queue; q != nil {

@@ -87,12 +87,12 @@ func TestWhatJobsHad(t *testing.T) {
 		if err := r.had(t.Context(), []evidence{e}, jobs); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if j := jobs[0]; asked.ids != "7" || (j.Doubt != runner.Sure) != tt.unknown || j.Cause != tt.cause || j.Had.Memory != tt.memory || j.Had.Time != tt.limit || j.Had.Nodes != tt.nodes {
+		if j := jobs[0]; asked.ids != "7" || !j.Sight.Sure() != tt.unknown || j.Cause != tt.cause || j.Had.Memory != tt.memory || j.Had.Time != tt.limit || j.Had.Nodes != tt.nodes {
 			t.Errorf("%s: %+v", tt.name, j)
 		}
 	}
 	// Nobody asks about others: those that go on, and those that are not tried again.
-	for _, job := range []runner.Job{{State: task.Running}, {State: task.Completed}, {State: task.Error, Doubt: runner.Unclear, Cause: need.OOM}, {State: task.Error, NotBegun: true, Cause: need.Node}, {State: task.Error}} {
+	for _, job := range []runner.Job{{State: task.Running}, {State: task.Completed}, {State: task.Error, Sight: runner.Unclear, Cause: need.OOM}, {State: task.Error, Sight: runner.Unbegun, Cause: need.Node}, {State: task.Error}} {
 		r := &Runner{now: func() time.Time { return now }, client: &slurm.Client{Run: &sacct{t: t}}}
 		if err := r.had(t.Context(), []evidence{{ref: runner.Ref{Retried: true}}}, []runner.Job{job}); err != nil {
 			t.Error(err)

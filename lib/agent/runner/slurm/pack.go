@@ -281,7 +281,7 @@ func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err e
 	if err != nil || !ok || t.Attempt != s.Attempt || slices.Contains(s.Before, t.Job()) || pack.Cancelled(s.Dir, t.Key) {
 		return job, false, err
 	}
-	job = runner.Job{Task: s.Task, ID: t.Job(), State: task.Pending, Submitted: t.At, Adopted: true}
+	job = runner.Job{Task: s.Task, ID: t.Job(), State: task.Pending, Submitted: t.At, Claim: runner.Found}
 	owner, err := record.ReadOwner(s.Dir, s.Attempt)
 	if err != nil || owner != "" {
 		job.ID = owner

@@ -167,7 +167,7 @@ func TestJudgePacked(t *testing.T) {
 		e.readJournal()
 		got := e.judge()
 		text := string(got.State)
-		if got.Doubt != runner.Sure {
+		if !got.Sight.Sure() {
 			text = "unknown"
 		}
 		if got.ExitCode != 0 {
@@ -176,19 +176,19 @@ func TestJudgePacked(t *testing.T) {
 		if got.Reason != "" {
 			text += fmt.Sprintf(" %q", got.Reason)
 		}
-		if got.Cancelled {
+		if got.Sight == runner.Cancelled {
 			text += " cancelled"
 		}
 		if got.Cause != "" {
 			text += " " + got.Cause
 		}
-		if got.NotBegun {
+		if got.Sight == runner.Unbegun {
 			text += " not begun"
 		}
 		if text != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, text, tt.want)
 		}
-		if got.Cause == need.Lost && got.Cancelled {
+		if got.Cause == need.Lost && got.Sight == runner.Cancelled {
 			t.Errorf("%s: what is lost is not cancelled", tt.name)
 		}
 	}

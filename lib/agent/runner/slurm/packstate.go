@@ -162,9 +162,9 @@ func pilotWaits(pilot *slurm.Job) string {
 // gone.
 func (e evidence) judgePacked() runner.Job {
 	p, dir := e.packed, e.ref.Dir
-	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Instead: e.instead, Renamed: pack.IsTicket(e.instead)}
+	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Instead: e.instead, Claim: e.claim()}
 	if !e.journal {
-		job.Doubt, job.Reason = runner.Unclear, "the directory of the task cannot be read"
+		job.Sight, job.Reason = runner.Unclear, "the directory of the task cannot be read"
 		return job
 	}
 	end := pack.ReadEnd(dir, e.ref.Job) // its pilot still has the ticket of a task that is being ended
@@ -195,12 +195,12 @@ func (e evidence) judgePacked() runner.Job {
 		job.State, job.Reason = task.Pending, p.why
 		return job
 	case e.owner == "" && p.key != "" && pack.Cancelled(dir, p.key):
-		job.State, job.Cancelled, job.Reason = task.Error, true, "the task was stopped before it began"
+		job.State, job.Sight, job.Reason = task.Error, runner.Cancelled, "the task was stopped before it began"
 		return job
 	case p.pilot == "":
-		job.Doubt, job.Reason = runner.Traceless, "no trace of the task in pilot jobs"
+		job.Sight, job.Reason = runner.Traceless, "no trace of the task in pilot jobs"
 		if e.ref.Missing.Fact() {
-			job.Doubt, job.State, job.NotBegun = runner.Sure, task.Error, true
+			job.Sight, job.State = runner.Unbegun, task.Error
 		}
 		return job
 	}
@@ -209,10 +209,10 @@ func (e evidence) judgePacked() runner.Job {
 
 // vanished is the state of a task that has removed its directory, and that its pilot does not run.
 func vanished(job runner.Job, ref runner.Ref) runner.Job {
-	job.State, job.Doubt = "", runner.Traceless
+	job.State, job.Sight = "", runner.Traceless
 	job.Reason = "its pilot job does not run it, and what it recorded was removed"
 	if ref.Missing.Fact() {
-		job.Doubt, job.State, job.Cause = runner.Sure, task.Error, need.Lost
+		job.Sight, job.State, job.Cause = runner.Shown, task.Error, need.Lost
 	}
 	return job
 }
@@ -226,7 +226,7 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 	job.Had = runner.Had{Nodes: record.Node(e.ref.Dir, e.ref.Job)}
 	switch end.Why {
 	case pack.Stopped:
-		job.Cancelled, job.Reason = true, "the task was stopped"
+		job.Sight, job.Reason = runner.Cancelled, "the task was stopped"
 	case pack.Timeout:
 		job.Cause, job.Reason, job.Had.Time = need.Timeout, why("TIMEOUT"), time.Duration(end.Limit)
 	case pack.OOM:
@@ -234,7 +234,7 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 		job.Reason = fmt.Sprintf("%s; it used %s of its %s of memory",
 			why("OUT_OF_MEMORY"), unit.ShortSize(end.Used), unit.ShortSize(end.Limit))
 	case pack.Unbegun:
-		job.NotBegun, job.Reason = true, "its job script has ended before it began the command"
+		job.Sight, job.Reason = runner.Unbegun, "its job script has ended before it began the command"
 	default:
 		job.Cause, job.Reason = need.Lost, "the job was killed while its command ran"
 	}
@@ -247,8 +247,8 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 	sub.packed, sub.instead, sub.ref.Job, sub.owner = nil, "", e.packed.pilot, e.packed.pilot
 	sub.run = record.Run{Begun: true} // it has no end
 	pilot := sub.judge()
-	if pilot.Doubt != runner.Sure || !pilot.State.Final() {
-		job.Doubt, job.Reason = max(runner.Traceless, pilot.Doubt), "pilot job "+e.packed.pilot+": "+pilot.Reason
+	if !pilot.Sight.Sure() || !pilot.State.Final() {
+		job.Sight, job.Reason = max(runner.Traceless, pilot.Sight), "pilot job "+e.packed.pilot+": "+pilot.Reason
 		return job
 	}
 	if end := pack.ReadEnd(e.ref.Dir, e.ref.Job); e.owner == e.ref.Job && (e.run.Ended || end.Why != "") {
@@ -264,16 +264,16 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 	job.Had.Nodes = record.Node(e.ref.Dir, e.ref.Job)
 	switch {
 	case e.owner == "" && !e.ref.Lost:
-		job.NotBegun = true
-	case pilot.NotBegun && e.owner == e.ref.Job && e.run.Cut && !e.ref.Lost:
+		job.Sight = runner.Unbegun
+	case pilot.Sight == runner.Unbegun && e.owner == e.ref.Job && e.run.Cut && !e.ref.Lost:
 		// The last start of the pilot, which Slurm had requeued, did not begin. With the start before, the
 		// command was asked to end, and has ended: it does not still run on a node that failed.
-		job.NotBegun = true
+		job.Sight = runner.Unbegun
 	case !e.run.Begun && !e.ref.Lost && !e.ref.Missing.Fact():
 		// Another host's file system may show later what the script has written.
-		job.Doubt, job.Cause = runner.Traceless, ""
+		job.Sight, job.Cause = runner.Traceless, ""
 	case !e.run.Begun && !e.ref.Lost:
-		job.NotBegun = true
+		job.Sight = runner.Unbegun
 	}
 	return job
 }

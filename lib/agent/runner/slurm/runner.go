@@ -374,7 +374,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 // adopted returns a job that was found when its task was to be submitted.
 func (r *Runner) adopted(s runner.Submission, row *slurm.Job) runner.Job {
 	job := evidence{ref: runner.Ref{Task: s.Task, Job: row.Number()}, queue: row, now: r.now()}.judge()
-	job.Adopted = true
+	job.Claim = runner.Found
 	return job
 }
 
@@ -440,7 +440,7 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 	jobs := make([]runner.Job, 0, len(order))
 	for _, id := range order {
 		record := last[id]
-		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Doubt: runner.Unclear, Past: true, Submitted: slurm.Time(record.Submit)})
+		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Sight: runner.Past, Submitted: slurm.Time(record.Submit)})
 	}
 	return jobs, nil
 }

@@ -150,12 +150,12 @@ func TestJobsFindsUntracked(t *testing.T) {
 func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
 	c := &cluster{sacct: "7|RUNNING|0:0||Unknown||ponos-x|\n"}
 	jobs, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}))
-	if err != nil || jobs[0].Doubt < runner.Traceless {
+	if err != nil || !jobs[0].Sight.Gone() {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 	c.rows = []string{row("8", "RUNNING", "PONOS_TASK=b")}
 	jobs, err = newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}, runner.Ref{Task: "b", Job: "8"}))
-	if err != nil || jobs[0].Doubt == runner.Sure || jobs[1].State != task.Running {
+	if err != nil || jobs[0].Sight.Sure() || jobs[1].State != task.Running {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 }
@@ -172,7 +172,7 @@ func TestStartListsFirst(t *testing.T) {
 				s.Before = []string{"8"} // an earlier attempt
 			}
 			job, err := r.Start(t.Context(), s)
-			if err != nil || job.Adopted != (i == 0) || i == 0 && job.ID != "7" {
+			if err != nil || (job.Claim == runner.Found) != (i == 0) || i == 0 && job.ID != "7" {
 				t.Errorf("t%d: %+v, %v", i, job, err)
 			}
 		})
@@ -182,7 +182,7 @@ func TestStartListsFirst(t *testing.T) {
 		t.Errorf("asked %v; want 39 submissions and few looks", c.asked)
 	}
 	again, err := r.Start(t.Context(), runner.Submission{Task: "t5", Again: true, Dir: "/d", Script: "/d/job.sh"})
-	if err != nil || !again.Adopted || c.asked["sbatch"] != 39 {
+	if err != nil || again.Claim != runner.Found || c.asked["sbatch"] != 39 {
 		t.Errorf("%+v, %v", again, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/record"
+	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
@@ -105,7 +106,7 @@ func (e evidence) judge() runner.Job {
 	if e.packed != nil {
 		return e.judgePacked()
 	}
-	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Spare: e.spare, Instead: e.instead}
+	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Spare: e.spare, Instead: e.instead, Claim: e.claim()}
 	if q := e.queue; q != nil {
 		job.Restarts, job.Submitted = int(q.Restarts), slurm.Time(q.Submit)
 		if alive, ok := e.alive(); ok {
@@ -116,7 +117,7 @@ func (e evidence) judge() runner.Job {
 			return job
 		}
 		if q.State == "PREEMPTED" && e.ref.Missing.Misses < saved {
-			job.Doubt, job.Reason = runner.Traceless, "the job was preempted"
+			job.Sight, job.Reason = runner.Traceless, "the job was preempted"
 			return job
 		}
 	}
@@ -124,7 +125,7 @@ func (e evidence) judge() runner.Job {
 		if s, ok := state(a.State); ok && s.Final() {
 			switch {
 			case e.mayGoOn(a):
-				job.Doubt, job.Reason = runner.Traceless, "accounting shows the job as "+a.State+", and squeue does not show it"
+				job.Sight, job.Reason = runner.Traceless, "accounting shows the job as "+a.State+", and squeue does not show it"
 				return job
 			case e.dropped():
 				return e.vanished(job)
@@ -135,7 +136,7 @@ func (e evidence) judge() runner.Job {
 	if q := e.queue; q != nil {
 		s, ok := state(q.State)
 		if !ok || !s.Final() {
-			job.Doubt, job.Reason = runner.Unclear, fmt.Sprintf("squeue shows the unknown state %q", q.State)
+			job.Sight, job.Reason = runner.Unclear, fmt.Sprintf("squeue shows the unknown state %q", q.State)
 			return job
 		}
 		failure := q.Exit
@@ -145,6 +146,17 @@ func (e evidence) judge() runner.Job {
 		return e.over(job, q.State, failure, "")
 	}
 	return e.vanished(job)
+}
+
+// claim says which job counts.
+func (e evidence) claim() runner.Claim {
+	switch {
+	case e.instead == "":
+		return runner.Recorded
+	case e.packed != nil && pack.IsTicket(e.instead):
+		return runner.Renamed
+	}
+	return runner.Other
 }
 
 // earlier reports whether a record is of a start before the one that squeue shows: it had ended when
@@ -200,7 +212,9 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	}
 	if after && e.run.Ended {
 		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
-		done.Cancelled = slurmState == "CANCELLED"
+		if slurmState == "CANCELLED" {
+			done.Sight = runner.Cancelled
+		}
 		if e.run.Code == killed || e.run.Code == terminated {
 			done.Cause = causes[slurmState] // the script could not tell this from its own failure
 		}
@@ -217,16 +231,17 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
 	// the controller has saved it when it is shown again after some time.
 	case unwritable(failure) && !e.elsewhere() && e.queue == nil && !e.ref.Missing.Fact():
-		job.Doubt, job.Reason = runner.Traceless, "accounting says that the job could not begin, and squeue does not show it"
+		job.Sight, job.Reason = runner.Traceless, "accounting says that the job could not begin, and squeue does not show it"
 		return job
 	case unwritable(failure) && !e.elsewhere() && e.ref.Missing.Misses < saved:
-		job.Doubt, job.Reason = runner.Traceless, "the job could not begin"
+		job.Sight, job.Reason = runner.Traceless, "the job could not begin"
 		return job
-	case unwritable(failure) && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
+	case unwritable(failure) && done.Sight != runner.Cancelled && e.journal && !e.run.Ended && !e.elsewhere() &&
+		(!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
 		// The last start did not begin. An earlier one, whose journal exists, was cut short, and
 		// Slurm has requeued the job as it should; even if something is lost, there was no other
 		// start.
-		done.NotBegun = true
+		done.Sight = runner.Unbegun
 	case slurmState == "FAILED" && failure.Signal == 9 && e.journal && !e.ref.Lost && e.run.Begun && !e.run.Over():
 		// If only the command is killed, the job script remains and records that.
 		done.State, done.Reason, done.Cause = task.Error, "the job was killed while its command ran", need.Lost
@@ -235,10 +250,10 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
 		if !e.ref.Missing.Fact() {
-			job.Doubt, job.Reason = runner.Traceless, "the job has ended, and there is no sign that it began"
+			job.Sight, job.Reason = runner.Traceless, "the job has ended, and there is no sign that it began"
 			return job
 		}
-		done.State, done.NotBegun = task.Error, true
+		done.State, done.Sight = task.Error, runner.Unbegun
 		done.Reason = "the job has ended before it began the command: " + done.Reason
 	}
 	return done
@@ -268,10 +283,10 @@ func (e evidence) alive() (task.State, bool) {
 func (e evidence) outlived(job runner.Job) runner.Job {
 	if e.ref.Missing.Fact() && e.missing(gone) {
 		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
-		done.Stale = true
+		done.Sight = runner.Outlived
 		return done
 	}
-	job.Doubt, job.Reason = runner.Traceless, "its command has ended, and Slurm shows the job as running"
+	job.Sight, job.Reason = runner.Traceless, "its command has ended, and Slurm shows the job as running"
 	return job
 }
 
@@ -301,10 +316,10 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	case e.siblings && e.ref.Missing.Fact() && e.missing(lag) && e.account == nil && e.unaccounted() && e.notBegun() && e.owner == "":
 		// Slurm keeps nothing of an element that is cancelled while pending. An element that has
 		// ended in another way is in accounting, and what Slurm forgets is always the whole array.
-		job.State, job.Cancelled, job.Reason = task.Error, true, why("CANCELLED")+", while it waited"
+		job.State, job.Sight, job.Reason = task.Error, runner.Cancelled, why("CANCELLED")+", while it waited"
 		return job
 	case (waited && !e.siblings || e.dropped() || forgotten && e.account == nil) && e.notBegun() && e.owner == "":
-		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
+		job.State, job.Sight, job.Reason = task.Error, runner.Unbegun, "Slurm has forgotten the job before it began"
 		return job
 	case absent && e.dropped() && e.journal:
 		job.State, job.Cause, job.Reason = task.Error, need.Lost, "the controller of Slurm has forgotten the job while its command ran"
@@ -313,9 +328,9 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		job.State, job.Reason = task.Error, "the job is gone without a trace"
 		return job
 	}
-	job.Doubt = runner.Traceless
+	job.Sight = runner.Traceless
 	if e.account == nil && e.books == answered {
-		job.Doubt = runner.Unaccounted
+		job.Sight = runner.Unaccounted
 	}
 	job.Reason = "squeue does not show the job, and accounting has no record of its end"
 	return job
@@ -349,10 +364,10 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 		}
 		return job
 	case "CANCELLED":
-		job.Cancelled = true
+		job.Sight = runner.Cancelled
 	}
 	job.Reason, job.Cause = why(slurmState), causes[slurmState]
-	if by != "" && by != "0" && job.Cancelled {
+	if by != "" && by != "0" && job.Sight == runner.Cancelled {
 		job.Reason += " (by user " + by + ")"
 	}
 	return job

@@ -121,10 +121,10 @@ func TestJudge(t *testing.T) {
 	} {
 		tt.e.now = now
 		got := tt.e.judge()
-		if begins := strings.Contains(tt.reason, "before it beg"); got.NotBegun != begins {
-			t.Errorf("%s: not begun: %v", tt.name, got.NotBegun)
+		if begins := strings.Contains(tt.reason, "before it beg"); (got.Sight == runner.Unbegun) != begins {
+			t.Errorf("%s: seen as %d", tt.name, got.Sight)
 		}
-		if got.State != tt.state || got.ExitCode != tt.exit || (got.Doubt != runner.Sure) != tt.unknown || got.Reason != tt.reason {
+		if got.State != tt.state || got.ExitCode != tt.exit || !got.Sight.Sure() != tt.unknown || got.Reason != tt.reason {
 			t.Errorf("%s: got %+v; want %v, exit %d, unknown %v, %q", tt.name, got, tt.state, tt.exit, tt.unknown, tt.reason)
 		}
 	}
@@ -136,14 +136,14 @@ func TestJudge(t *testing.T) {
 func TestBegunAgainInVain(t *testing.T) {
 	for _, r := range []record.Run{{Begun: true}, {Begun: true, Cut: true, Code: 143}} {
 		e := evidence{journal: true, owner: "7", ref: runner.Ref{Job: "7"}, run: r, account: &slurm.Record{ID: "7", State: "FAILED", Batch: slurm.Exit{Signal: 53}}, now: now}
-		if job := e.judge(); job.NotBegun || job.Doubt < runner.Traceless {
+		if job := e.judge(); job.Sight == runner.Unbegun || !job.Sight.Gone() {
 			t.Errorf("%+v, for the first time: %+v", r, job)
 		}
 		e.ref.Missing = task.Absence{Since: now.Add(-10 * time.Minute), Last: now, Misses: 5}
-		if job := e.judge(); !job.NotBegun {
+		if job := e.judge(); job.Sight != runner.Unbegun {
 			t.Errorf("%+v: %+v", r, job)
 		}
-		if e.owner = "8"; e.judge().NotBegun {
+		if e.owner = "8"; e.judge().Sight == runner.Unbegun {
 			t.Errorf("%+v: though another job runs the task", r)
 		}
 	}
@@ -154,11 +154,11 @@ func TestBegunAgainInVain(t *testing.T) {
 func TestLostAndNotBegun(t *testing.T) {
 	for restarts, want := range map[uint64]bool{0: true, 1: false} {
 		e := evidence{ref: runner.Ref{Lost: true}, journal: true, queue: &slurm.Job{State: "FAILED", Exit: slurm.Exit{Signal: 53}, Restarts: restarts}, now: now}
-		if job := e.judge(); job.Doubt < runner.Traceless || job.NotBegun {
+		if job := e.judge(); !job.Sight.Gone() || job.Sight == runner.Unbegun {
 			t.Errorf("after %d restarts, for the first time: %+v", restarts, job)
 		}
 		e.ref.Missing = task.Absence{Since: now.Add(-time.Minute), Last: now, Misses: 2}
-		if job := e.judge(); job.NotBegun != want || job.State != task.Error {
+		if job := e.judge(); (job.Sight == runner.Unbegun) != want || job.State != task.Error {
 			t.Errorf("after %d restarts: %+v", restarts, job)
 		}
 	}
@@ -171,7 +171,7 @@ func TestEveryStateHasAMeaning(t *testing.T) {
 		"PENDING", "POWER_UP_NODE", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED",
 		"RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED", "TIMEOUT",
 	} {
-		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); job.Doubt != runner.Sure || job.State == "" {
+		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); !job.Sight.Sure() || job.State == "" {
 			t.Errorf("%s: %+v", s, job)
 		}
 	}
