@@ -18,18 +18,23 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/base/nss"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
-// holesView is the backfill picture.
-type holesView struct {
+// holesQuery asks for the backfill picture.
+type holesQuery struct {
 	ask               *planner.Asker
 	wanted            []string // partitions
 	ahead             time.Duration
 	shortest, margin  time.Duration
 	onlyNow, onlyList bool
+}
 
+// holesView is the backfill picture.
+type holesView struct {
+	holesQuery
 	at     time.Time
 	until  int64
 	plan   planner.Planner
@@ -50,8 +55,8 @@ type offer struct {
 	why       string // it is not sure
 }
 
-func newHolesView(a *planner.Asker, c *cli.Context) (*holesView, error) {
-	v := &holesView{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list")}
+func newHolesQuery(a *planner.Asker, c *cli.Context) (*holesQuery, error) {
+	v := &holesQuery{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list")}
 	for name, into := range map[string]*time.Duration{"span": &v.ahead, "shortest": &v.shortest, "margin": &v.margin} {
 		value := c.String(name)
 		if value == "" {
@@ -69,18 +74,17 @@ func newHolesView(a *planner.Asker, c *cli.Context) (*holesView, error) {
 	return v, nil
 }
 
-func (v *holesView) load(ctx context.Context) error {
-	v.at = v.ask.Now()
+func (q *holesQuery) load(ctx context.Context) (answer, error) {
+	v := &holesView{holesQuery: *q, at: q.ask.Now(), holes: map[string][]offer{}}
 	now := v.at.Unix()
 	if err := v.plan.Load(ctx, v.ask); err != nil {
-		return err
+		return nil, err
 	}
 	v.me, _ = nss.Me()
 	v.hidden = v.othersHidden(ctx)
 	if err := checkNames("partition", v.wanted, partitionNames(v.plan.Partitions)); err != nil {
-		return err
+		return nil, err
 	}
-	v.chosen = nil
 	for i := range v.plan.Partitions {
 		p := &v.plan.Partitions[i]
 		if len(v.wanted) == 0 && !p.Hidden || slices.Contains(v.wanted, p.Name) {
@@ -88,14 +92,13 @@ func (v *holesView) load(ctx context.Context) error {
 		}
 	}
 	v.until = v.horizon(now)
-	v.holes = map[string][]offer{}
 	for _, p := range v.chosen {
 		if p.State != "UP" {
 			continue
 		}
 		v.holes[p.Name] = v.offers(p, now)
 	}
-	return nil
+	return v, nil
 }
 
 // horizon is how far the picture goes: to the last thing that is known, within
@@ -341,7 +344,7 @@ func (v *holesView) describe(p *page, o offer) string {
 	}
 	start, color := "now", green
 	if o.Start > v.at.Unix() {
-		start, color = "from "+shortTime(o.Start, v.at), yellow
+		start, color = "from "+unit.ShortTime(o.Start, v.at), yellow
 	}
 	length := "without limit"
 	if o.minutes != forecast.Forever {

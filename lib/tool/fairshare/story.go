@@ -9,11 +9,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/priority"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // story reports everything about one job: a row for each partition it waits for.
-func (v *queueView) story(p *page) error {
+func (v *queueView) story(p *page) {
 	j := &v.jobs[v.subject[0]]
 	if !j.Pending() {
 		p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
@@ -21,7 +22,7 @@ func (v *queueView) story(p *page) error {
 		v.answer(p, j)
 	}
 	p.line("  ", "user %s, account %s, QoS %s, submitted %s",
-		or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
+		or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), unit.ShortTime(j.Submit, v.at))
 	for k, i := range v.subject {
 		switch of := &v.jobs[i]; {
 		case of.HetID != 0 && (k == 0 || v.jobs[v.subject[k-1]].ID != of.ID):
@@ -47,7 +48,7 @@ func (v *queueView) story(p *page) error {
 	}
 	if !j.Pending() {
 		v.notWaiting(p, j)
-		return nil
+		return
 	}
 	p.print("\n")
 	t := app.Table{
@@ -59,17 +60,16 @@ func (v *queueView) story(p *page) error {
 		if v.jobs[i].HetID != 0 {
 			where += " (" + v.jobs[i].Label + ")"
 		}
-		t.Add(where, v.rankText(i), number(v.priorityOf(i), 0), v.startText(i), v.jobs[i].SchedNodes)
+		t.Add(where, v.rankText(i), number(v.standings[i].priority, 0), v.startText(i), v.jobs[i].SchedNodes)
 	}
 	p.table(&t)
 	for _, i := range v.subject {
 		v.factorsOf(p, i)
 	}
-	if len(v.subject) > 0 && v.candidates[v.subject[0]].Eligible {
+	if len(v.subject) > 0 && v.standings[v.subject[0]].eligible {
 		v.before(p)
 	}
 	v.footnotes(p)
-	return nil
 }
 
 func or(s, other string) string {
@@ -139,16 +139,31 @@ func (v *queueView) diagnosis() diagnosis.Diagnosis {
 
 // rowDiagnosis says why a job waits in one partition.
 func (v *queueView) rowDiagnosis(i int) diagnosis.Diagnosis {
-	if v.jobs[i].HetID == 0 {
-		return v.facts.Of(&v.jobs[i])
+	if !v.jobs[i].Pending() {
+		return diagnosis.Diagnosis{Text: strings.ToLower(v.jobs[i].State)}
 	}
-	var rows []*slurm.Job // all components start together
+	return v.facts.Of(v.together(i)...)
+}
+
+// brief is rowDiagnosis for a list.
+func (v *queueView) brief(i int) diagnosis.Diagnosis {
+	if !v.jobs[i].Pending() {
+		return diagnosis.Diagnosis{Text: strings.ToLower(v.jobs[i].State)}
+	}
+	return v.facts.Briefly(v.together(i)...)
+}
+
+// together are the rows of the job of a row in its partition: of a heterogeneous job, those of all components, which start together.
+func (v *queueView) together(i int) (rows []*slurm.Job) {
+	if v.jobs[i].HetID == 0 {
+		return []*slurm.Job{&v.jobs[i]}
+	}
 	for k := range v.jobs {
 		if j := &v.jobs[k]; j.HetID == v.jobs[i].HetID && j.Pending() {
 			rows = append(rows, j)
 		}
 	}
-	return v.facts.Of(rows...)
+	return rows
 }
 
 // startText is when a row is expected to start.
@@ -165,17 +180,18 @@ func (v *queueView) startText(i int) string {
 }
 
 func (v *queueView) rankText(i int) string {
-	if v.ranks[i] == 0 {
+	if v.standings[i].rank == 0 {
 		return "not in line"
 	}
-	return fmt.Sprintf("%d of %d", v.ranks[i], v.waiting[v.jobs[i].Partition])
+	return fmt.Sprintf("%d of %d", v.standings[i].rank, v.waiting[v.jobs[i].Partition])
 }
 
 // notWaiting is the rest of the story of a job that runs.
 func (v *queueView) notWaiting(p *page, j *slurm.Job) {
 	p.print("\n")
 	if j.Start > 0 {
-		p.line("", "it is not pending: %s since %s on %s", strings.ToLower(j.State), shortTime(j.Start, v.at), or(j.NodeList, "its nodes"))
+		p.line("", "it is not pending: %s since %s on %s", strings.ToLower(j.State), unit.ShortTime(j.Start, v.at),
+			or(j.NodeList, "its nodes"))
 	}
 	if j.End > 0 {
 		p.line("", "its time limit ends %s", when(j.End, v.at))
@@ -189,7 +205,7 @@ func (v *queueView) factorsOf(p *page, i int) {
 	if parts == nil {
 		return
 	}
-	prio := v.priorityOf(i)
+	prio := v.standings[i].priority
 	p.printf("\n%s\n", p.paint(bold, "where the priority comes from in "+app.Sanitize(j.Partition)+":"))
 	if direct(parts, prio) {
 		p.line("  ", "an administrator has set it to %s; no factor counts", number(prio, 0))
@@ -224,7 +240,7 @@ func (v *queueView) factorsOf(p *page, i int) {
 	}
 	t.Add("  sum", "", "", number(priority.Sum(parts), 2), "Slurm: "+number(prio, 0))
 	p.table(&t)
-	if f := v.factorsRow(i); prio > f.Priority {
+	if f := v.standings[i].factors; prio > f.Priority {
 		p.line("  ", "here a priority only rises (PriorityFlags=INCR_ONLY): %s is from when the factors were higher", number(prio, 0))
 	}
 }
@@ -261,13 +277,13 @@ func (v *queueView) before(p *page) {
 			continue
 		}
 		o := &v.jobs[other]
-		gap := v.priorityOf(other) - v.priorityOf(i)
+		gap := v.standings[other].priority - v.standings[i].priority
 		p.printf("\n%s\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
 		if gap < 0 {
 			p.line("  ", "job %s of %s, in spite of a lower priority: it has a reservation", o.Label, o.User)
 			continue
 		}
-		p.line("  ", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.priorityOf(other), 0), number(gap, 0))
+		p.line("  ", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.standings[other].priority, 0), number(gap, 0))
 		for _, line := range v.change(i, other, gap) {
 			p.line("  ", "%s", line)
 		}
@@ -281,7 +297,7 @@ func (v *queueView) predecessor(i int) int {
 		if k == i {
 			return last
 		}
-		if v.candidates[k].Eligible && v.jobs[k].Partition == v.jobs[i].Partition {
+		if v.standings[k].eligible && v.jobs[k].Partition == v.jobs[i].Partition {
 			last = k
 		}
 	}
@@ -297,7 +313,7 @@ func (v *queueView) change(i, other int, gap float64) []string {
 	if mine == nil || theirs == nil {
 		return nil
 	}
-	if direct(mine, v.priorityOf(i)) || direct(theirs, v.priorityOf(other)) {
+	if direct(mine, v.standings[i].priority) || direct(theirs, v.standings[other].priority) {
 		return []string{"an administrator has set a priority"}
 	}
 	var lines []string
@@ -351,7 +367,7 @@ func (v *queueView) remedy(name string, i int) string {
 // time of accrual (MaxJobsAccrue and the like) does not.
 func (v *queueView) waitingHelps(i, other int, gap float64) string {
 	age := func(k int) float64 {
-		f := v.factorsRow(k)
+		f := v.standings[k].factors
 		if f == nil {
 			return 0
 		}

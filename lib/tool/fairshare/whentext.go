@@ -11,17 +11,18 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
-func (v *whenView) text(p *page) {
+func (v *whenView) text(p *page) error {
 	if v.score {
 		v.scoreText(p)
-		return
+		return nil
 	}
 	for _, a := range v.answers {
 		switch e := &a.Estimate; {
 		case a.running > 0:
-			p.line("", "job %s runs since %s", a.label, shortTime(a.running, v.at))
+			p.line("", "job %s runs since %s", a.label, unit.ShortTime(a.running, v.at))
 			continue
 		case a.Kind == diagnosis.Never:
 			p.line("", "%s will not start as it is: %s", jobName(a.label), a.Text)
@@ -82,6 +83,7 @@ func (v *whenView) text(p *page) {
 		}
 	}
 	v.keptText(p)
+	return nil
 }
 
 // proof writes what the diagnosis of a job rests on, and what ends it where waiting does not.
