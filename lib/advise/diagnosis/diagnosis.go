@@ -140,7 +140,8 @@ func (f *Facts) decided(rows []*slurm.Job) *diagnosing {
 // briefly has words for causes; those of Slurm's reason say more where it has the same cause.
 var briefly = map[Cause]string{
 	Free: "starts in the next turn", Nodes: "next in line", Others: "others come first", Away: "nodes out of service",
-	Array: "limit of its array", Limit: "a limit is used up", License: "no license is free", Dependency: "waits for other jobs", Begin: "has a begin time",
+	Array: "limit of its array", Limit: "a limit is used up", License: "no license is free",
+	Dependency: "waits for other jobs", Begin: "has a begin time",
 	Reservation: "waits for a reservation", Held: "held", Partition: "partition starts none", Request: "never as it is",
 }
 

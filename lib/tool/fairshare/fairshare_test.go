@@ -427,7 +427,7 @@ func TestPrioritiesThatOnlyRise(t *testing.T) {
 		return string(text)
 	}
 	queue := strings.Replace(read("squeue.table"), "|PENDING|2887|", "|PENDING|5000|", 1)
-	for flags, want := range map[string][2]string{"": {"2 of 3 +2887 ", "Slurm: 2887"}, "INCR_ONLY": {"1 of 3 +5000 ", "here a priority only rises (PriorityFlags=INCR_ONLY): 5000 is from when"}} {
+	for flags, want := range map[string][2]string{"": {"2 of 3 +2887 ", "Slurm says"}, "INCR_ONLY": {"1 of 3 +5000 ", "here a priority only rises (PriorityFlags=INCR_ONLY): 5000 is from when"}} {
 		config := strings.Replace(read("config.txt"), "PriorityFlags           = ", "PriorityFlags           = "+flags, 1)
 		_, out, errs := fairshare(t, recorded{dir: dir, files: map[string]string{"config": config, "squeue.table": queue}}, "jobs", "2")
 		if !regexp.MustCompile(want[0]).MatchString(out) || !strings.Contains(out, want[1]) || errs != "" {

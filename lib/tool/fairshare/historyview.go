@@ -41,6 +41,9 @@ type historyView struct {
 	order   []string // whom, most first
 }
 
+// plotHeight is how many steps the axis of a plot has.
+const plotHeight = 10
+
 // maxDays limits the days of a plot.
 const maxDays = 3700
 
@@ -219,7 +222,8 @@ func (v *historyView) text(p *page) error {
 			plotted = [][]float64{sum(values)}
 		}
 		options := []asciigraph.Option{
-			asciigraph.Height(10), asciigraph.Width(max(20, width-14)), asciigraph.LowerBound(0), asciigraph.Precision(1),
+			asciigraph.Height(plotHeight), asciigraph.Width(max(20, width-14)), asciigraph.LowerBound(0),
+			asciigraph.Precision(digits(plotted)),
 		}
 		if p.color {
 			colors := make([]asciigraph.AnsiColor, len(plotted))
@@ -246,6 +250,19 @@ func (v *historyView) text(p *page) error {
 	}
 	p.table(&t)
 	return nil
+}
+
+// digits is how many decimals the labels of an axis need to differ.
+func digits(plotted [][]float64) uint {
+	most := 0.0
+	for _, values := range plotted {
+		most = max(most, slices.Max(values))
+	}
+	decimals := uint(1)
+	for step := most / plotHeight; step > 0 && step < 0.1 && decimals < 6; step *= 10 {
+		decimals++
+	}
+	return decimals
 }
 
 func ansi(i int) string {

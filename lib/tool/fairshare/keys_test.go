@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 )
@@ -252,6 +253,43 @@ func TestNarrow(t *testing.T) {
 					t.Errorf("%s at %d columns: %q", name, width, line)
 				}
 			}
+		}
+	}
+}
+
+// The chart of holes and what it lists are on one screen, with a line for each partition, however many holes there are; a partition
+// whose holes are out of reach for one reason takes one line.
+func TestHolesFitTheScreen(t *testing.T) {
+	was := time.Local
+	time.Local = time.UTC
+	defer func() { time.Local = was }()
+	for _, size := range [][2]int{{80, 24}, {200, 24}, {80, 20}, {80, 100}} {
+		a := planner.New()
+		a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
+		a.Now = func() time.Time { return time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC) }
+		v, err := (&holesQuery{ask: a, shortest: time.Minute, margin: time.Minute}).load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := v.(*holesView).holes["gpu_csi_a"]
+		for i := range closed {
+			closed[i].request, closed[i].certainty, closed[i].why = nil, forecast.OutOfReach, "the partition takes none of your accounts (research)"
+		}
+		var b bytes.Buffer
+		p := newPage(&b, size[0], false)
+		p.height = size[1]
+		if err := errors.Join(v.text(p), p.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		out := b.String()
+		if lines := strings.Count(out, "\n"); lines >= size[1] || strings.Count(out, "partition ") < 5 {
+			t.Errorf("%d lines on a screen of %d:\n%s", lines, size[1], out)
+		}
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), "csi only: out of reach: the partition takes none of your accounts (research) partition") {
+			t.Errorf("a partition that one may not use:\n%s", out)
+		}
+		if more := strings.Contains(out, " more (--list)"); more != (size[1] < 100) {
+			t.Errorf("%v: %s", size, out)
 		}
 	}
 }

@@ -34,12 +34,13 @@ type printed interface {
 	json(io.Writer) error
 }
 
-// printOnce prints an answer.
-func printOnce(w io.Writer, a printed, asJSON bool, width int, color bool) error {
+// printTo prints an answer to w as it is to look on stdout.
+func printTo(w, stdout io.Writer, a printed, asJSON bool) error {
 	if asJSON {
 		return a.json(w)
 	}
-	p := newPage(w, width, color)
+	p := newPage(w, app.Room(stdout), app.Color(stdout))
+	p.height = rows(stdout)
 	return errors.Join(a.text(p), p.Flush())
 }
 
@@ -56,7 +57,7 @@ func show(c *cli.Context, a *planner.Asker, q query, stdout, stderr io.Writer) e
 		return fault.Errorf(fault.Usage, "--every: %s is less than %s, the highest rate", every, shortestWatch)
 	}
 	var last answer
-	once := func(ctx context.Context, ask bool, w io.Writer, width int, color bool) error {
+	once := func(ctx context.Context, ask bool, w io.Writer) error {
 		if ask {
 			next, err := q.load(ctx)
 			if err != nil {
@@ -68,11 +69,11 @@ func show(c *cli.Context, a *planner.Asker, q query, stdout, stderr io.Writer) e
 				}
 			}
 		}
-		return printOnce(w, last, c.Bool("json"), width, color)
+		return printTo(w, stdout, last, c.Bool("json"))
 	}
 	width := func() int { return app.Room(stdout) }
 	if !c.Bool("watch") {
-		return once(c.Context, true, stdout, width(), app.Color(stdout))
+		return once(c.Context, true, stdout)
 	}
 	w := watcher{
 		rows: func() int { return rows(stdout) }, width: width, out: stdout, stderr: stderr, color: app.Color(stdout),
@@ -88,7 +89,7 @@ func show(c *cli.Context, a *planner.Asker, q query, stdout, stderr io.Writer) e
 	}
 	return w.run(c.Context, every, func(ctx context.Context, ask bool) ([]byte, error) {
 		var b bytes.Buffer
-		err := once(ctx, ask, &b, width(), app.Color(stdout))
+		err := once(ctx, ask, &b)
 		return b.Bytes(), err
 	})
 }

@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,16 +57,10 @@ func (v *queueView) story(p *page) {
 		Right:  []string{"RANK", "PRIORITY"}, Whole: []string{"PARTITION", "EXPECTED START"},
 	}
 	for _, i := range v.subject {
-		where := v.jobs[i].Partition
-		if v.jobs[i].HetID != 0 {
-			where += " (" + v.jobs[i].Label + ")"
-		}
-		t.Add(where, v.rankText(i), number(v.standings[i].priority, 0), v.startText(i), v.jobs[i].SchedNodes)
+		t.Add(v.placeOf(i), v.rankText(i), number(v.standings[i].priority, 0), v.startText(i), v.jobs[i].SchedNodes)
 	}
 	p.table(&t)
-	for _, i := range v.subject {
-		v.factorsOf(p, i)
-	}
+	v.factors(p)
 	if len(v.subject) > 0 && v.standings[v.subject[0]].eligible {
 		v.before(p)
 	}
@@ -198,51 +193,88 @@ func (v *queueView) notWaiting(p *page, j *slurm.Job) {
 	}
 }
 
-// factorsOf writes where a job's priority in one partition comes from.
-func (v *queueView) factorsOf(p *page, i int) {
-	j := &v.jobs[i]
-	parts := v.components(i)
-	if parts == nil {
+// factors writes where a job's priority comes from: of the first of its rows all, of others what differs from it.
+func (v *queueView) factors(p *page) {
+	var rows []int
+	for _, i := range v.subject {
+		if v.components(i) != nil {
+			rows = append(rows, i)
+		}
+	}
+	if len(rows) == 0 {
 		return
 	}
-	prio := v.standings[i].priority
-	p.printf("\n%s\n", p.paint(bold, "where the priority comes from in "+app.Sanitize(j.Partition)+":"))
-	if direct(parts, prio) {
-		p.line("  ", "an administrator has set it to %s; no factor counts", number(prio, 0))
+	p.printf("\n%s\n", p.paint(bold, "where the priority comes from:"))
+	first := v.components(rows[0])
+	if direct(first, v.standings[rows[0]].priority) {
+		p.line("  ", "an administrator has set it to %s; no factor counts", number(v.standings[rows[0]].priority, 0))
 		return
 	}
-	var shown []priority.Part
-	for _, part := range parts {
-		if part.Share != 0 || part.Factor != 0 {
-			shown = append(shown, part)
+	shares := make([]map[string]float64, len(rows)) // of each row, by factor
+	for k, i := range rows {
+		shares[k] = map[string]float64{}
+		for _, part := range v.components(i) {
+			shares[k][part.Name] = part.Share
 		}
 	}
 	largest := 1.0
+	shown := slices.DeleteFunc(slices.Clone(first), func(part priority.Part) bool {
+		counts := func(of map[string]float64) bool { return of[part.Name] != 0 }
+		return part.Factor == 0 && !slices.ContainsFunc(shares, counts)
+	})
 	for _, part := range shown {
 		largest = max(largest, part.Share)
 	}
 	t := app.Table{
-		Header: []string{"  FACTOR", "VALUE", "WEIGHT", "SHARE", ""},
-		Right:  []string{"VALUE", "WEIGHT", "SHARE"}, Drop: []string{"VALUE", "WEIGHT"},
+		Header: []string{"  FACTOR", "VALUE", "WEIGHT"}, Right: []string{"VALUE", "WEIGHT"}, Drop: []string{"VALUE", "WEIGHT"},
 		Paint: func(row int, text string) string {
-			if row == len(shown) {
+			if row >= len(shown) {
 				return text
 			}
 			return p.paint(green, text)
 		},
 	}
+	for _, i := range rows {
+		t.Header, t.Right = append(t.Header, v.placeOf(i)), append(t.Right, v.placeOf(i))
+	}
+	t.Header = append(t.Header, "")
 	for _, part := range shown {
-		value, weight := number(part.Factor, 4), number(part.Weight, 0)
+		cells := []string{"  " + partName(part.Name), number(part.Factor, 4), number(part.Weight, 0)}
 		if part.Name == "site" || part.Name == "nice" {
-			value, weight = "", ""
+			cells[1], cells[2] = "", ""
 		}
-		t.Add("  "+partName(part.Name), value, weight, number(part.Share, 2), bar(part.Share/largest, 20))
+		for k := range rows {
+			share := shares[k][part.Name]
+			if k > 0 && share == part.Share {
+				cells = append(cells, "=")
+				continue
+			}
+			cells = append(cells, number(share, 2))
+		}
+		t.Add(append(cells, bar(part.Share/largest, 20))...)
 	}
-	t.Add("  sum", "", "", number(priority.Sum(parts), 2), "Slurm: "+number(prio, 0))
+	sums, said := []string{"  sum", "", ""}, []string{"  Slurm says", "", ""}
+	for _, i := range rows {
+		sums = append(sums, number(priority.Sum(v.components(i)), 2))
+		said = append(said, number(v.standings[i].priority, 0))
+	}
+	t.Add(append(sums, "")...)
+	t.Add(append(said, "")...)
 	p.table(&t)
-	if f := v.standings[i].factors; prio > f.Priority {
-		p.line("  ", "here a priority only rises (PriorityFlags=INCR_ONLY): %s is from when the factors were higher", number(prio, 0))
+	for _, i := range rows {
+		if s := v.standings[i]; s.priority > s.factors.Priority {
+			p.line("  ", "here a priority only rises (PriorityFlags=INCR_ONLY): %s is from when the factors were higher",
+				number(s.priority, 0))
+		}
 	}
+}
+
+// placeOf is where a row of the job of a story waits.
+func (v *queueView) placeOf(i int) string {
+	if v.jobs[i].HetID != 0 {
+		return v.jobs[i].Partition + " (" + v.jobs[i].Label + ")"
+	}
+	return v.jobs[i].Partition
 }
 
 // partName is what a factor is called in prose.

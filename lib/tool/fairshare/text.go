@@ -21,13 +21,14 @@ import (
 // colours, or anything else.
 // An error in writing shows when it is flushed.
 type page struct {
-	out   *bufio.Writer
-	width int // 0: as wide as it gets
-	color bool
+	out    *bufio.Writer
+	width  int // 0: as wide as it gets
+	height int // of a screen on which all is to be seen; 0: none
+	color  bool
 }
 
 func newPage(w io.Writer, width int, color bool) *page {
-	return &page{bufio.NewWriterSize(w, 64<<10), width, color}
+	return &page{out: bufio.NewWriterSize(w, 64<<10), width: width, color: color}
 }
 
 func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }

@@ -14,7 +14,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
-	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -60,7 +59,8 @@ type whenView struct {
 	history *forecast.History
 	noRuns  string // why nothing was learned
 	kept    *planner.Kept
-	notKept string // why forecasts cannot be kept
+	scored  []forecast.Scored // by which answers are calibrated
+	notKept string            // why forecasts cannot be kept
 	answers []startAnswer
 }
 
@@ -124,7 +124,7 @@ func showWhen(ctx context.Context, a *planner.Asker, q *whenQuery, asJSON bool, 
 	if err != nil {
 		return err
 	}
-	return printOnce(stdout, v, asJSON, app.Room(stdout), app.Color(stdout))
+	return printTo(stdout, stdout, v, asJSON)
 }
 
 func (q *whenQuery) load(ctx context.Context, a *planner.Asker) (*whenView, error) {
@@ -145,9 +145,13 @@ func (q *whenQuery) load(ctx context.Context, a *planner.Asker) (*whenView, erro
 	if err := v.settle(ctx, a); err != nil {
 		return nil, err
 	}
-	switch {
-	case v.score:
+	if v.score {
 		return v, nil
+	}
+	learn, cancel := context.WithTimeout(ctx, v.plan.Left()/4)
+	defer cancel()
+	v.scored = v.kept.Taught(func() bool { return learn.Err() != nil }, v.at.Unix(), runs)
+	switch {
 	case v.where != nil:
 		return v, v.submitted(ctx, a)
 	}
@@ -239,7 +243,7 @@ func (v *whenView) forecast(
 	if answer.slurm = bySlurm; bySlurm < v.at.Unix() {
 		answer.slurm = 0
 	}
-	answer.Start, err = v.plan.StartOf(ctx, left, p, rows, v.history, v.kept.Scored(v.at.Unix()))
+	answer.Start, err = v.plan.StartOf(ctx, left, p, rows, v.history, v.scored)
 	return err
 }
 

@@ -18,7 +18,7 @@ func showWhere(ctx context.Context, a *planner.Asker, q *whereQuery, asJSON bool
 	if err != nil {
 		return err
 	}
-	if err := printOnce(stdout, v, asJSON, app.Room(stdout), app.Color(stdout)); err != nil {
+	if err := printTo(stdout, stdout, v, asJSON); err != nil {
 		return err
 	}
 	if v.spots[0].refusal != "" {
