@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -38,14 +39,19 @@ func (d *diagnosing) line(r *forecast.Result) {
 	default:
 		d.because(Nodes, "it is next in line in %s, and no %s it requests", partition, lacking(&d.Plan.World.Jobs[d.row]))
 	}
+	if r.Start > 0 {
+		d.Kind, d.Start = By, r.Start
+	}
+	d.rest = func() { d.inLine(r) }
+}
+
+// inLine is what a job that waits for nodes waits behind, and whether it would start now with a shorter time limit.
+func (d *diagnosing) inLine(r *forecast.Result) {
 	if r.Verdict == forecast.Unplanned || r.Verdict == forecast.Beyond {
 		d.prove("%s", d.Plan.Explain(d.row))
 	}
-	if r.Start > 0 {
-		d.Kind, d.Start = By, r.Start
-		if d.Cause == Nodes {
-			d.takers(r)
-		}
+	if r.Start > 0 && d.Cause == Nodes {
+		d.takers(r)
 	}
 	d.away()
 	if d.job.HetID == 0 && d.job.Reservation == "" {
@@ -91,7 +97,7 @@ func (d *diagnosing) takers(r *forecast.Result) {
 		case until == forecast.Forever:
 			d.prove("%s is taken by %s", name, some(labels))
 		default:
-			d.prove("%s is taken by %s, until %s by their time limits", name, some(labels), d.Time(until))
+			d.prove("%s is taken by %s, until %s by their time limits", name, some(labels), d.time(until))
 		}
 	}
 }
@@ -127,6 +133,11 @@ func (d *diagnosing) elsewhere() {
 // array is the limit that an array has set itself.
 func (d *diagnosing) array(w *forecast.Job) {
 	d.because(Array, "its array lets %s run at a time, and as many run", count(w.AtOnce, "task", "tasks"))
+	d.rest = func() { d.raise(w) }
+}
+
+// raise tries a higher limit of an array out.
+func (d *diagnosing) raise(w *forecast.Job) {
 	d.ends(func(j *forecast.Job) bool { return j.ArrayID == w.ArrayID }, "runs")
 	more := *w
 	more.AtOnce++
@@ -159,7 +170,7 @@ func (d *diagnosing) ends(has func(*forecast.Job) bool, what string) {
 		d.prove("%s", subject)
 		return
 	}
-	d.prove("%s; the first ends %s at the latest", subject, d.Time(first))
+	d.prove("%s; the first ends %s at the latest", subject, d.time(first))
 	if d.Cause == Array {
 		d.Kind, d.Start = By, first
 	}
@@ -178,11 +189,13 @@ func (d *diagnosing) limit(r *forecast.Result, w *forecast.Job) {
 			"or use another account or QoS (fairshare where)")
 		return
 	}
-	d.ends(func(j *forecast.Job) bool {
-		return slices.ContainsFunc(j.Limits, func(a forecast.Ask) bool { return a.Limit == r.Limit })
-	}, "counts against it")
-	d.frees(r, w)
 	d.advise("wait for one of these jobs to end, or use another QoS or account (fairshare where)")
+	d.rest = func() {
+		d.ends(func(j *forecast.Job) bool {
+			return slices.ContainsFunc(j.Limits, func(a forecast.Ask) bool { return a.Limit == r.Limit })
+		}, "counts against it")
+		d.frees(r, w)
+	}
 }
 
 // frees computes from when on a limit leaves room for the job, if all jobs run to their time limits
@@ -210,7 +223,7 @@ func (d *diagnosing) frees(r *forecast.Result, w *forecast.Job) {
 				break
 			}
 			if used -= e.amount; used+a.Amount <= l.Max {
-				d.prove("it leaves room for this job from %s on at the latest, if no other takes it", d.Time(e.at))
+				d.prove("it leaves room for this job from %s on at the latest, if no other takes it", d.time(e.at))
 				d.Kind, d.Start = By, e.at
 				return
 			}
@@ -233,35 +246,40 @@ func (d *diagnosing) less(r *forecast.Result) {
 func (d *diagnosing) waits(w *forecast.Job) {
 	switch {
 	case len(w.After) > 0:
-		d.because(Dependency, "it waits for other jobs (%s)", or(d.job.Dependency, "singleton"))
-		for i := range d.Plan.World.Jobs {
-			j := &d.Plan.World.Jobs[i]
-			if !slices.Contains(w.After, j.ID) && !slices.Contains(w.After, j.ArrayID) || len(d.Proof) > 4 {
-				continue
-			}
-			switch {
-			case !j.Running:
-				d.prove("job %s waits itself", j.Label)
-			case j.End == forecast.Forever:
-				d.prove("job %s runs", j.Label)
-			default:
-				d.prove("job %s runs, until %s at the latest", j.Label, d.Time(j.End))
-			}
-		}
+		d.because(Dependency, "it waits for other jobs (%s)", cmp.Or(d.job.Dependency, "singleton"))
 		d.advise("wait for them, or let it run without the dependency", d.update("dependency=")...)
+		d.rest = func() { d.after(w) }
 	case w.Eligible > d.Plan.World.Now:
-		d.because(Begin, "it is to begin at %s", d.Time(w.Eligible))
+		d.because(Begin, "it is to begin at %s", d.time(w.Eligible))
 		d.Kind, d.Start = By, w.Eligible
 		d.advise("wait, or let it begin now", d.update("starttime=now")...)
 	case w.Reservation != "":
 		d.because(Reservation, "its reservation %s has not begun", w.Reservation)
 		if at := d.Plan.World.NotBefore([]int{d.row}); at > 0 {
-			d.Text = fmt.Sprintf("its reservation %s begins at %s", w.Reservation, d.Time(at))
+			d.Text = fmt.Sprintf("its reservation %s begins at %s", w.Reservation, d.time(at))
 			d.Kind, d.Start = By, at
 		}
 		d.advise("wait, or let it run outside of the reservation", d.update("reservationname=")...)
 	default:
 		d.reason()
+	}
+}
+
+// after tells of the jobs that must end before.
+func (d *diagnosing) after(w *forecast.Job) {
+	for i := range d.Plan.World.Jobs {
+		j := &d.Plan.World.Jobs[i]
+		if !slices.Contains(w.After, j.ID) && !slices.Contains(w.After, j.ArrayID) || len(d.Proof) > 4 {
+			continue
+		}
+		switch {
+		case !j.Running:
+			d.prove("job %s waits itself", j.Label)
+		case j.End == forecast.Forever:
+			d.prove("job %s runs", j.Label)
+		default:
+			d.prove("job %s runs, until %s at the latest", j.Label, d.time(j.End))
+		}
 	}
 }
 
@@ -276,7 +294,7 @@ func (d *diagnosing) fits(w *forecast.Job) {
 	} else {
 		d.because(Request, "partition %s has not %s with %s", partition, need, strings.Join(lacks, " or "))
 	}
-	d.prove("%s", or(strings.TrimSpace(d.largest(partition)), "the partition has no nodes"))
+	d.prove("%s", cmp.Or(strings.TrimSpace(d.largest(partition)), "the partition has no nodes"))
 	d.anew("less, or elsewhere (fairshare where)")
 }
 
@@ -295,7 +313,7 @@ func (d *diagnosing) largest(partition string) string {
 		return ""
 	}
 	text := fmt.Sprintf("its %s at most %s and %s of memory",
-		count(nodes, "node has", "nodes have"), count(int(cpus), "CPU", "CPUs"), d.Memory(mem))
+		count(nodes, "node has", "nodes have"), count(int(cpus), "CPU", "CPUs"), unit.ShortSize(int64(mem)<<20))
 	if gpus > 0 {
 		text += ", " + count(int(gpus), "GPU", "GPUs")
 	}
@@ -404,13 +422,6 @@ func sorted(t slurm.TRES) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 func count(n int, one, many string) string {

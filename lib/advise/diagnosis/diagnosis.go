@@ -9,12 +9,15 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -55,21 +58,22 @@ const (
 type Diagnosis struct {
 	Cause  Cause
 	Text   string   // a clause: "its array lets 2 tasks run at a time, and 2 run"
+	Brief  string   // the same in at most 24 characters
 	Proof  []string // sentences with the numbers behind it
 	Kind   StartKind
 	Start  int64 // of Now, By and About, in seconds since 1970
 	Action Action
 }
 
-// Starts says when the job starts; "": that is not known. Time writes a time.
-func (d Diagnosis) Starts(time func(unix int64) string) string {
+// Starts says when the job starts; "": that is not known. at writes a time.
+func (d Diagnosis) Starts(at func(unix int64) string) string {
 	switch d.Kind {
 	case Now:
 		return "it starts in the next turn of the scheduler"
 	case By:
-		return "it starts " + time(d.Start) + " if jobs run to their time limits"
+		return "it starts " + at(d.Start) + " if jobs run to their time limits"
 	case About:
-		return "roughly, it starts " + time(d.Start)
+		return "roughly, it starts " + at(d.Start)
 	case Never:
 		return "it never starts as it is"
 	}
@@ -85,33 +89,60 @@ type Action struct {
 
 // Facts are what diagnoses follow from.
 type Facts struct {
-	Plan       *forecast.Plan           // nil: not known, and Slurm's reasons decide
-	Row        func(j *slurm.Job) int   // of the plan, -1: it has none
-	Nodes      []slurm.Node             // in the order of the plan's world
-	Partitions []slurm.Partition        //
-	QOS        []slurm.QOS              //
-	Jobs       []slurm.Job              // of the queue, in the order of the plan's world
-	Time       func(unix int64) string  // how times are written
-	Memory     func(mib float64) string // how amounts of memory are written
+	Plan       *forecast.Plan         // nil: not known, and Slurm's reasons decide
+	Row        func(j *slurm.Job) int // of the plan, -1: it has none
+	Nodes      []slurm.Node           // in the order of the plan's world
+	Partitions []slurm.Partition
+	QOS        []slurm.QOS
+	Now        time.Time // times near it are written short
 	// Later forecasts rows of the plan of which it has no start: Unknown, By or About; nil: nothing does.
 	Later func(rows []int) (StartKind, int64)
 }
 
 // Of says why a job waits. rows are squeue's rows of it, one for each of its partitions, of each component of a heterogeneous job.
 func (f *Facts) Of(rows ...*slurm.Job) Diagnosis {
+	d := f.decided(rows)
+	if d.rest != nil {
+		d.rest()
+	}
+	if d.Kind == "" {
+		d.Kind = Unknown
+		d.later(rows)
+	}
+	return d.Diagnosis
+}
+
+// Briefly is Of without what looks at all other jobs or tries something out, so that it can be said of each job of a long list: the
+// proof is left out, and so is an action that is not known without that.
+func (f *Facts) Briefly(rows ...*slurm.Job) Diagnosis {
+	d := f.decided(rows)
+	if d.Kind = cmp.Or(d.Kind, Unknown); d.Action.Text == "" {
+		d.advise("fairshare jobs " + d.job.Label + " tries out what would help")
+	}
+	return d.Diagnosis
+}
+
+func (f *Facts) decided(rows []*slurm.Job) *diagnosing {
 	first := f.first(f.component(rows))
 	d := diagnosing{Facts: f, job: first, row: -1}
 	if f.Plan != nil {
 		d.row = f.Row(first)
 	}
-	if d.decide(); d.Kind == "" {
-		d.Kind = Unknown
-		d.later(rows)
-	}
-	if first.HetID != 0 && d.row >= 0 && d.Cause != Free && d.Cause != Held {
+	if d.decide(); first.HetID != 0 && d.row >= 0 && d.Cause != Free && d.Cause != Held {
 		d.Text = "its component " + first.Label + " keeps it: " + d.Text
 	}
-	return d.Diagnosis
+	if d.Brief = briefly[d.Cause]; d.Brief == "" || d.Cause == causeOf(first) && d.Cause != Others && d.Cause != Nodes {
+		d.Brief = first.Brief()
+	}
+	return &d
+}
+
+// briefly has words for causes; those of Slurm's reason say more where it has the same cause.
+var briefly = map[Cause]string{
+	Free: "starts in the next turn", Nodes: "next in line", Others: "others come first", Away: "nodes out of service",
+	Array: "limit of its array", Limit: "a limit is used up", License: "no license is free",
+	Dependency: "waits for other jobs", Begin: "has a begin time",
+	Reservation: "waits for a reservation", Held: "held", Partition: "partition starts none", Request: "never as it is",
 }
 
 // component are the rows of the component that keeps a heterogeneous job: one that cannot start now by itself, and of these the one that
@@ -198,9 +229,13 @@ var nearest = []forecast.Verdict{
 type diagnosing struct {
 	*Facts
 	Diagnosis
-	job *slurm.Job
-	row int // of the plan; -1: none
+	job  *slurm.Job
+	row  int    // of the plan; -1: none
+	rest func() // finds the proof and the action that Briefly leaves out; nil: there are none
 }
+
+// time writes a time.
+func (d *diagnosing) time(unix int64) string { return unit.ShortTime(unix, d.Now) }
 
 func (d *diagnosing) because(c Cause, format string, args ...any) {
 	d.Cause, d.Text = c, fmt.Sprintf(format, args...)
@@ -256,16 +291,16 @@ func (d *diagnosing) decide() {
 		d.less(r)
 	case forecast.NoLicense:
 		d.because(License, "%s", d.Plan.Explain(d.row))
-		d.ends(func(j *forecast.Job) bool { return j.Licenses[r.License] > 0 }, "holds some of them")
 		d.advise("wait until others release theirs")
+		d.rest = func() { d.ends(func(j *forecast.Job) bool { return j.Licenses[r.License] > 0 }, "holds some of them") }
 	case forecast.Waits:
 		d.waits(w)
 	case forecast.NeverFits:
 		d.fits(w)
 	case forecast.NoNodes:
 		d.because(Away, "the nodes that could run it are out of service or kept for others")
-		d.away()
 		d.elsewhere()
+		d.rest = d.away
 	default:
 		d.reason()
 	}

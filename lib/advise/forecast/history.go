@@ -421,6 +421,15 @@ type Summary struct {
 	Count               int
 	Median, P90         float64 // of the absolute error, in seconds
 	WithinTwo, Coverage float64 // parts: within a factor of two, and within the bounds
+	// Interval is the mean interval score of the ranges for 90 % (Gneiting and Raftery, 2007): their width, and twenty times by how
+	// much a start missed them; Untaught is that of the ranges that are given where no past forecast is known.
+	Interval, Untaught float64
+}
+
+// intervalScore is the interval score of one range for 90 %.
+func intervalScore(actual, low, high float64) float64 {
+	high = min(high, 30*86400)
+	return high - low + 20*max(0, low-actual, actual-high)
 }
 
 // Score sums up how good forecasts were; forecast returns what is scored, negative if
@@ -442,6 +451,9 @@ func Score(past []Scored, forecast func(Scored) float64) Summary {
 		if p.Actual >= p.Low-1 && p.Actual <= p.High+1 {
 			s.Coverage++
 		}
+		s.Interval += intervalScore(p.Actual, p.Low, p.High)
+		_, low, high := Calibrate(nil, p.RawMedian, p.RawLow, p.RawHigh)
+		s.Untaught += intervalScore(p.Actual, low, high)
 	}
 	if s.Count = len(errors); s.Count == 0 {
 		return s
@@ -449,6 +461,6 @@ func Score(past []Scored, forecast func(Scored) float64) Summary {
 	slices.Sort(errors)
 	n := float64(s.Count)
 	s.Median, s.P90 = errors[s.Count/2], errors[min(s.Count-1, int(0.9*n))]
-	s.WithinTwo, s.Coverage = s.WithinTwo/n, s.Coverage/n
+	s.WithinTwo, s.Coverage, s.Interval, s.Untaught = s.WithinTwo/n, s.Coverage/n, s.Interval/n, s.Untaught/n
 	return s
 }

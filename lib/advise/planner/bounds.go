@@ -146,17 +146,15 @@ func (v *Bounds) collect() {
 		for name != "" && !accounts[name] {
 			accounts[name] = true
 			a := v.associations[name]
-			v.group(Holder{Account: name}, false, a.Grp, v.counted(name, "", ""))
+			v.add(Holder{Account: name}, "Grp", "", v.Known, ofGroup(a.Grp, v.counted(name, "", ""))...)
 			name = a.Parent
 		}
 	}
 	for _, a := range v.Own {
 		w := Holder{Account: a.Account, User: v.Name, Partition: a.Partition}
 		used := v.counted(a.Account, v.Name, a.Partition)
-		v.group(w, false, a.Grp, used)
-		v.count("Max", "jobs", "", w, false, a.MaxJobs, used.Jobs)
-		v.count("Max", "accrue", "", w, false, a.MaxJobsAccrue, used.JobsAccrue)
-		v.count("Max", "submit", "", w, false, a.MaxSubmit, used.Submit)
+		v.add(w, "Grp", "", v.Known, ofGroup(a.Grp, used)...)
+		v.add(w, "Max", "", v.Known, ofEach(a.MaxJobs, a.MaxJobsAccrue, a.MaxSubmit, nil, nil, used)...)
 		v.perJob(w, a.MaxTRESPerJob, a.MaxTRESPerNode, a.MaxTRESMinsPerJob, nil, a.MaxWall)
 		for _, q := range a.QOS {
 			qos[q] = true
@@ -178,7 +176,8 @@ func (v *Bounds) collect() {
 		}
 	}
 	slices.SortFunc(v.qos, func(a, b slurm.QOS) int { return strings.Compare(a.Name, b.Name) })
-	for _, q := range v.qos {
+	for i := range v.qos {
+		q := &v.qos[i]
 		partitions := ofPartition[q.Name]
 		if !qos[q.Name] && len(partitions) == 0 {
 			continue
@@ -192,39 +191,31 @@ func (v *Bounds) collect() {
 	v.blame()
 }
 
-func (v *Bounds) inQOS(w Holder, q slurm.QOS, accounts map[string]bool) {
+// inQOS are the limits of a QoS: of all its jobs, of each of its users and accounts, and of a job.
+func (v *Bounds) inQOS(w Holder, q *slurm.QOS, accounts map[string]bool) {
 	var used slurm.CountedQOS
 	for _, u := range v.usage.QOS {
 		if u.Name == q.Name {
 			used = u
 		}
 	}
-	v.group(w, true, q.Grp, used.Counted)
+	v.add(w, "Grp", "", v.Known, ofGroup(q.Grp, used.Counted)...)
 	if !v.IsAccount {
 		own := w
 		own.User = v.Name
-		// The controller knows users by their numbers.
-		id, ok := v.uid(v.Name)
-		mine, known := used.Users[id], v.Known
-		v.Known = known && ok
-		v.count("Max", "jobs", "User", own, true, q.MaxJobsPerUser, mine.Jobs)
-		v.count("Max", "accrue", "User", own, true, q.MaxJobsAccruePerUser, mine.JobsAccrue)
-		v.count("Max", "submit", "User", own, true, q.MaxSubmitPerUser, mine.Submit)
-		v.list("Max", "", "User", own, true, q.MaxTRESPerUser, mine.TRES)
-		v.list("Max", "RunMinutes", "User", own, true, q.MaxTRESRunMinsPerUser, mine.TRESRunMins)
-		v.Known = known
+		id, ok := v.uid(v.Name) // the controller knows users by their numbers
+		v.add(own, "Max", "User", v.Known && ok, ofEach(
+			q.MaxJobsPerUser, q.MaxJobsAccruePerUser, q.MaxSubmitPerUser, q.MaxTRESPerUser, q.MaxTRESRunMinsPerUser, used.Users[id])...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(accounts)) {
 		if v.associations[name].Parent == "" {
 			continue // no job is of the root
 		}
-		theirs, account := used.Accounts[name], w
+		account := w
 		account.Account = name
-		v.count("Max", "jobs", "Account", account, true, q.MaxJobsPerAccount, theirs.Jobs)
-		v.count("Max", "accrue", "Account", account, true, q.MaxJobsAccruePerAccount, theirs.JobsAccrue)
-		v.count("Max", "submit", "Account", account, true, q.MaxSubmitPerAccount, theirs.Submit)
-		v.list("Max", "", "Account", account, true, q.MaxTRESPerAccount, theirs.TRES)
-		v.list("Max", "RunMinutes", "Account", account, true, q.MaxTRESRunMinsPerAccount, theirs.TRESRunMins)
+		v.add(account, "Max", "Account", v.Known, ofEach(
+			q.MaxJobsPerAccount, q.MaxJobsAccruePerAccount, q.MaxSubmitPerAccount, q.MaxTRESPerAccount, q.MaxTRESRunMinsPerAccount,
+			used.Accounts[name])...)
 	}
 	v.perJob(w, q.MaxTRESPerJob, q.MaxTRESPerNode, q.MaxTRESMinsPerJob, q.MinTRESPerJob, q.MaxWall)
 }
@@ -238,62 +229,69 @@ func (v *Bounds) counted(account, user, partition string) slurm.Counted {
 	return slurm.Counted{}
 }
 
-// group adds the limits of what all jobs have together.
-func (v *Bounds) group(w Holder, ofQOS bool, limits slurm.GroupLimits, used slurm.Counted) {
-	v.count("Grp", "jobs", "", w, ofQOS, limits.Jobs, used.Jobs)
-	v.count("Grp", "accrue", "", w, ofQOS, limits.JobsAccrue, used.JobsAccrue)
-	v.count("Grp", "submit", "", w, ofQOS, limits.Submit, used.Submit)
-	v.list("Grp", "", "", w, ofQOS, limits.TRES, used.TRES)
-	v.list("Grp", "Minutes", "", w, ofQOS, limits.TRESMins, used.TRESMins)
-	v.list("Grp", "RunMinutes", "", w, ofQOS, limits.TRESRunMins, used.TRESRunMins)
-	if limits.Wall.Set {
-		v.add(Bound{
-			LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: "Grp", Resource: "wall"},
-			Holder:    w, Allowed: limits.Wall.Max.Minutes(), Used: used.WallMins, Counts: true,
-		})
+// ceiling is a limit, or one for each resource of a list, with what counts against it.
+type ceiling struct {
+	resource, unit string // as in slurm.LimitKind; of a list, its resources
+	number         slurm.Limit[int64]
+	wall           slurm.Limit[time.Duration]
+	list           slurm.TRES
+	used           float64
+	usedList       slurm.TRES
+}
+
+// ofGroup are the limits of what all jobs have together.
+func ofGroup(l slurm.GroupLimits, used slurm.Counted) []ceiling {
+	return []ceiling{
+		{resource: "jobs", number: l.Jobs, used: float64(used.Jobs)},
+		{resource: "accrue", number: l.JobsAccrue, used: float64(used.JobsAccrue)},
+		{resource: "submit", number: l.Submit, used: float64(used.Submit)},
+		{list: l.TRES, usedList: used.TRES},
+		{unit: "Minutes", list: l.TRESMins, usedList: used.TRESMins},
+		{unit: "RunMinutes", list: l.TRESRunMins, usedList: used.TRESRunMins},
+		{resource: "wall", wall: l.Wall, used: used.WallMins},
 	}
 }
 
+// ofEach are the limits of one user or account.
+func ofEach(jobs, accrue, submit slurm.Limit[int64], tres, runMinutes slurm.TRES, used slurm.Counted) []ceiling {
+	return []ceiling{
+		{resource: "jobs", number: jobs, used: float64(used.Jobs)},
+		{resource: "accrue", number: accrue, used: float64(used.JobsAccrue)},
+		{resource: "submit", number: submit, used: float64(used.Submit)},
+		{list: tres, usedList: used.TRES},
+		{unit: "RunMinutes", list: runMinutes, usedList: used.TRESRunMins},
+	}
+}
+
+// perJob adds the limits of a single job, against which nothing counts.
 func (v *Bounds) perJob(w Holder, job, node, minutes, least slurm.TRES, wall slurm.Limit[time.Duration]) {
-	each := func(bound, unit, per string, limits slurm.TRES) {
-		for _, name := range slices.Sorted(maps.Keys(limits)) {
-			kind := slurm.LimitKind{OfQOS: w.QOS != "", Bound: bound, Resource: name, Unit: unit, Per: per}
-			v.add(Bound{LimitKind: kind, Holder: w, Allowed: limits[name]})
+	v.add(w, "Max", "Job", false, ceiling{resource: "wall", wall: wall}, ceiling{list: job})
+	v.add(w, "Max", "Node", false, ceiling{list: node})
+	v.add(w, "Max", "Job", false, ceiling{unit: "Minutes", list: minutes})
+	v.add(w, "Min", "Job", false, ceiling{list: least})
+}
+
+// add adds a row for each limit that is set. known is whether what counts is known.
+func (v *Bounds) add(w Holder, bound, per string, known bool, limits ...ceiling) {
+	for _, l := range limits {
+		kind := slurm.LimitKind{OfQOS: w.QOS != "", Bound: bound, Resource: l.resource, Unit: l.unit, Per: per}
+		row := Bound{LimitKind: kind, Holder: w, Used: l.used, Counts: per != "Job" && per != "Node", Known: known}
+		switch {
+		case l.number.Set:
+			row.Allowed = float64(l.number.Max)
+			v.Rows = append(v.Rows, row)
+		case l.wall.Set:
+			row.Allowed = l.wall.Max.Minutes()
+			v.Rows = append(v.Rows, row)
+		}
+		for _, name := range slices.Sorted(maps.Keys(l.list)) {
+			row.Resource, row.Allowed, row.Used = name, l.list[name], l.usedList[name]
+			if name == "gres/gpu" {
+				row.Used = l.usedList.GPUs()
+			}
+			v.Rows = append(v.Rows, row)
 		}
 	}
-	if wall.Set {
-		kind := slurm.LimitKind{OfQOS: w.QOS != "", Bound: "Max", Resource: "wall", Per: "Job"}
-		v.add(Bound{LimitKind: kind, Holder: w, Allowed: wall.Max.Minutes()})
-	}
-	each("Max", "", "Job", job)
-	each("Max", "", "Node", node)
-	each("Max", "Minutes", "Job", minutes)
-	each("Min", "", "Job", least)
-}
-
-func (v *Bounds) count(bound, what, per string, w Holder, ofQOS bool, limit slurm.Limit[int64], used int64) {
-	if limit.Set {
-		v.add(Bound{
-			LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: bound, Resource: what, Per: per},
-			Holder:    w, Allowed: float64(limit.Max), Used: float64(used), Counts: true,
-		})
-	}
-}
-
-func (v *Bounds) list(bound, unit, per string, w Holder, ofQOS bool, limits, used slurm.TRES) {
-	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		n := used[name]
-		if name == "gres/gpu" {
-			n = used.GPUs()
-		}
-		kind := slurm.LimitKind{OfQOS: ofQOS, Bound: bound, Resource: name, Unit: unit, Per: per}
-		v.add(Bound{LimitKind: kind, Holder: w, Allowed: limits[name], Used: n, Counts: true})
-	}
-}
-
-func (v *Bounds) add(r Bound) {
-	r.Known = v.Known && r.Counts
-	v.Rows = append(v.Rows, r)
 }
 
 // blame names the jobs that wait for each limit, by the reason that Slurm gives.

@@ -37,11 +37,15 @@ type Told struct {
 	Start int64 `json:"start,omitempty"`
 }
 
-// Kept are the forecasts that were made on a cluster for this user.
+// Kept are the forecasts that were made on a cluster for this user, and those of the site.
 type Kept struct {
 	file string
 	All  []Told
+	site []Told
 }
+
+// siteForecasts is where a site may place forecasts of a user, for all.
+var siteForecasts = "/etc/ponos/forecasts"
 
 // keptForecasts limits how many are kept.
 const keptForecasts = 2000
@@ -55,9 +59,19 @@ func LoadKept(cluster string) (*Kept, error) {
 		return r
 	}, cluster)
 	f := &Kept{file: filepath.Join(place.UserStateDir(), "forecasts", name+".jsonl")}
-	text, err := place.ReadFile(f.file)
+	var err error
+	if f.site, err = readTold(filepath.Join(siteForecasts, name+".jsonl")); err != nil {
+		return nil, err
+	}
+	f.All, err = readTold(f.file)
+	return f, err
+}
+
+// readTold reads forecasts from a file of root or this user, which need not exist.
+func readTold(file string) (all []Told, err error) {
+	text, err := place.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return f, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -68,10 +82,10 @@ func LoadKept(cluster string) (*Kept, error) {
 			if t.RawMedian < 0 {
 				t.RawMedian = t.Median
 			}
-			f.All = append(f.All, t)
+			all = append(all, t)
 		}
 	}
-	return f, nil
+	return all, nil
 }
 
 // Save replaces the file by the last forecasts.
@@ -144,7 +158,9 @@ func (f *Kept) Settle(ctx context.Context, a *Asker, accounting bool, seen map[s
 // Scored are the last forecasts whose outcome is known, in the order in which it came;
 // behind them, if now is given, those of jobs that wait, with how long they have waited.
 func (f *Kept) Scored(now int64) []forecast.Scored {
-	last := slices.Clone(f.All[max(0, len(f.All)-2*forecast.Remembered):])
+	last := slices.Concat(f.site, f.All)
+	slices.SortStableFunc(last, func(a, b Told) int { return cmp.Compare(a.Made, b.Made) })
+	last = last[max(0, len(last)-2*forecast.Remembered):]
 	slices.SortStableFunc(last, func(a, b Told) int { return cmp.Compare(max(0, a.Start), max(0, b.Start)) })
 	var list, open []forecast.Scored
 	for _, t := range last {
@@ -161,6 +177,26 @@ func (f *Kept) Scored(now int64) []forecast.Scored {
 		}
 	}
 	return append(list[max(0, len(list)-forecast.Remembered):], open...)
+}
+
+// Taught are Scored forecasts, where these are few behind those of past jobs: each is forecast as at its submission, with what the last
+// jobs of accounting tell of the cluster. It takes no more time than over lets it.
+func (f *Kept) Taught(over func() bool, now int64, runs []forecast.Past) []forecast.Scored {
+	const enough, recent, probes = 40, 3000, 120
+	scored := f.Scored(now)
+	if known := len(f.Scored(0)); known >= enough {
+		return scored
+	}
+	runs = slices.Clone(runs)
+	slices.SortStableFunc(runs, func(a, b forecast.Past) int { return cmp.Compare(a.Submit, b.Submit) })
+	waited := func(s forecast.Scored) bool { return s.Actual > 0 || s.RawMedian > 0 }
+	var taught []forecast.Scored
+	for _, s := range forecast.ScoreTrace(over, runs[max(0, len(runs)-recent):], probes, func([]forecast.Scored) {}) {
+		if waited(s) { // a job that found an empty cluster says nothing of queues
+			taught = append(taught, s)
+		}
+	}
+	return append(taught, scored...)
 }
 
 // RawID is the raw id of a job as text.

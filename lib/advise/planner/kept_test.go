@@ -136,3 +136,50 @@ func TestScored(t *testing.T) {
 		t.Errorf("%s; want %s", got, want)
 	}
 }
+
+// A file of the site counts beside the user's own, and one that others can write is refused. Where few forecasts are known, those of
+// past jobs teach; a job that found the cluster empty does not.
+func TestTaught(t *testing.T) {
+	was := siteForecasts
+	siteForecasts = t.TempDir()
+	defer func() { siteForecasts = was }()
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	file := filepath.Join(siteForecasts, "c.jsonl")
+	const told = `{"job":"7","submit":1,"made":9000,"median":30,"low":1,"high":90,"limits":-1,"slurm":-1,"start":9040}`
+	if err := os.WriteFile(file, []byte(strings.Repeat(told+"\n", 40)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	never := func() bool { return false }
+	k := kept(t, "c")
+	if got := k.Taught(never, 10_000, nil); len(got) != 40 || got[0].Actual != 40 || len(k.All) != 0 {
+		t.Errorf("%d of the site: %+v; own: %d", len(got), got, len(k.All))
+	}
+	if err := os.Chmod(file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadKept("c"); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file that others can write: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	var runs []forecast.Past // one CPU, on which each job of 100 s waits for the one before it
+	for i := range int64(100) {
+		runs = append(runs, forecast.Past{
+			User: "alice", Partition: "cpu", Submit: 1000 + 99*i, Start: 1000 + 100*i, End: 1100 + 100*i, Limit: 600, Nodes: 1, Need: forecast.Resources{CPUs: 1},
+		})
+	}
+	k = kept(t, "c")
+	taught := k.Taught(never, 20_000, runs)
+	if len(taught) < 70 {
+		t.Errorf("only %d forecasts of past jobs", len(taught))
+	}
+	for _, s := range taught {
+		if s.Actual == 0 && s.RawMedian == 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if got := k.Taught(func() bool { return true }, 20_000, runs); len(got) != 0 {
+		t.Errorf("%d forecasts in no time", len(got))
+	}
+}

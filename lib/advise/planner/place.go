@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 
+	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -42,20 +43,18 @@ func (n *Planner) Place(
 	job.ID, job.ArrayID = 1<<61, 1<<61
 	plan, row := n.Plan.With(job)
 	result := &plan.Results[row]
-	var place Place
-	switch result.Verdict {
-	case forecast.NeverAsks, forecast.NeverFits:
-		place.Never = plan.Explain(row)
+	place := Place{Down: result.Verdict == forecast.PartitionDown}
+	switch d := n.Judge(plan, []int{row}); {
+	case place.Down:
+		place.Never = "it starts no jobs now"
 		return place, nil
-	case forecast.PartitionDown:
-		place.Never, place.Down = "it starts no jobs now", true
+	case d.Kind == diagnosis.Never:
+		place.Never = d.Text
 		return place, nil
-	case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
+	case d.Kind == diagnosis.Now || result.Start > 0 && result.Verdict.InLine():
 		place.Start, place.Nodes = result.Start, hostlist.Compress(result.Nodes)
 	default:
-		if place.Note = plan.Explain(row); place.Note == "" {
-			place.Note = "the scheduler does not plan it"
-		}
+		place.Note = d.Text
 	}
 	if known, _ := h.Known(&job); known == 0 || result.Verdict == forecast.StartsNow {
 		return place, nil

@@ -5,6 +5,7 @@ package planner
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -246,25 +247,29 @@ func (n *Planner) PreemptMode(p *slurm.Partition) string {
 // GPUType is the type of the GPUs of these nodes, if the partition has several
 // types and these nodes only one.
 func (n *Planner) GPUType(p *slurm.Partition, nodes []string) string {
-	inPartition, here := map[string]bool{}, map[string]bool{}
+	here := n.gpuTypes(func(node *slurm.Node) bool { return slices.Contains(nodes, node.Name) })
+	all := n.gpuTypes(func(node *slurm.Node) bool { return node.Partitions.Has(p.Name) })
+	if len(all) < 2 || len(here) != 1 {
+		return ""
+	}
+	return here[0]
+}
+
+// GPUTypes are the types of the GPUs of these nodes.
+func (n *Planner) GPUTypes(nodes []string) []string {
+	return n.gpuTypes(func(node *slurm.Node) bool { return slices.Contains(nodes, node.Name) })
+}
+
+func (n *Planner) gpuTypes(of func(*slurm.Node) bool) []string {
+	kinds := map[string]bool{}
 	for i := range n.World.Nodes {
-		u := &n.World.Nodes[i]
-		for kind := range u.GPUs {
-			if n.Nodes[i].Partitions.Has(p.Name) {
-				inPartition[kind] = true
-			}
-			if slices.Contains(nodes, u.Name) {
-				here[kind] = true
+		if of(&n.Nodes[i]) {
+			for kind := range n.World.Nodes[i].GPUs {
+				kinds[kind] = true
 			}
 		}
 	}
-	if len(inPartition) < 2 || len(here) != 1 {
-		return ""
-	}
-	for kind := range here {
-		return kind
-	}
-	return ""
+	return slices.Sorted(maps.Keys(kinds))
 }
 
 // Threads is the number of CPUs of a core on these nodes: jobs get whole cores.

@@ -8,9 +8,31 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
+
+// Facts are what diagnoses of the jobs of the plan follow from.
+func (n *Planner) Facts() diagnosis.Facts {
+	return diagnosis.Facts{Plan: n.Plan, Row: n.Row, Nodes: n.Nodes, Partitions: n.Partitions, QOS: n.QOS, Now: n.Now}
+}
+
+// Judge says why the job of some rows of a changed plan waits, which is not in the queue; one row for each of its partitions.
+func (n *Planner) Judge(plan *forecast.Plan, rows []int) diagnosis.Diagnosis {
+	jobs := make([]*slurm.Job, len(rows))
+	for i, row := range rows {
+		j := &plan.World.Jobs[row]
+		jobs[i] = &slurm.Job{Label: j.Label, Partition: j.Partition, QOS: j.QOS, Account: j.Account, State: "PENDING"}
+		jobs[i].Nodes = uint64(j.Nodes)
+		if j.Limit != forecast.Forever {
+			jobs[i].Limit = time.Duration(j.Limit) * time.Second
+		}
+	}
+	facts := n.Facts()
+	facts.Plan, facts.Row = plan, func(j *slurm.Job) int { return rows[slices.Index(jobs, j)] }
+	return facts.Of(jobs...)
+}
 
 // Why says why pending jobs wait, by their numbers, in a sentence each. What is not known within the budget is left out.
 func Why(ctx context.Context, a *Asker, budget time.Duration, jobs ...string) map[string]string {
@@ -30,18 +52,8 @@ func Why(ctx context.Context, a *Asker, budget time.Duration, jobs ...string) ma
 			rows[number] = append(rows[number], j)
 		}
 	}
-	now := a.Now()
-	at := func(unix int64) string {
-		t := time.Unix(unix, 0).In(now.Location())
-		if t.YearDay() != now.YearDay() || t.Year() != now.Year() {
-			return t.Format("Jan _2 15:04")
-		}
-		return t.Format(time.TimeOnly)
-	}
-	facts := diagnosis.Facts{
-		Plan: n.Plan, Row: n.Row, Nodes: n.Nodes, Partitions: n.Partitions, QOS: n.QOS, Time: at,
-		Memory: func(mib float64) string { return unit.ShortSize(int64(mib) << 20) },
-	}
+	facts := n.Facts()
+	at := func(unix int64) string { return unit.ShortTime(unix, facts.Now) }
 	why := map[string]string{}
 	for _, job := range jobs {
 		number, _, element := strings.Cut(job, "_")

@@ -177,3 +177,20 @@ func FormatTime(d time.Duration) string {
 	s := int64((d + time.Second - 1) / time.Second)
 	return fmt.Sprintf("%02d:%02d:%02d", s/3600, s/60%60, s%60)
 }
+
+// ShortTime writes a time near now without what goes without saying; 0 is no time.
+func ShortTime(unix int64, now time.Time) string {
+	if unix == 0 {
+		return ""
+	}
+	t := time.Unix(unix, 0).In(now.Location())
+	y, m, d := t.Date()
+	ny, nm, nd := now.Date()
+	switch {
+	case y == ny && m == nm && d == nd:
+		return t.Format(time.TimeOnly)
+	case y == ny:
+		return t.Format("Jan _2 15:04")
+	}
+	return t.Format("2006-01-02 15:04")
+}

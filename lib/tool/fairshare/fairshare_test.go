@@ -363,16 +363,16 @@ func TestOtherClusters(t *testing.T) {
 		"empty queue":    {recorded{files: map[string]string{"squeue": "", "sprio": ""}}, []string{"jobs"}, 0, `^no job waits\n$`, `^$`},
 		// Jobs that are kept private take their nodes all the same, nobody knows how long.
 		"private jobs": {recorded{files: map[string]string{"squeue": ""}}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
-			`^partition gpu_small\n  1 CPU, 6\.3G for 7d now on small1 \(sure\): --partition=gpu_small --nodes=1 --cpus-per-task=1 --mem=6500M --time=7-00:00:00\n$`, `^$`},
+			`^partition gpu_small\n  1 CPU, 6500MiB for 7d now on small1 \(sure\): --partition=gpu_small --nodes=1 --cpus-per-task=1 --mem=6500M --time=7-00:00:00\n$`, `^$`},
 		// Hidden jobs that wait may come first. An operator sees them, and a coordinator some of them.
 		"PrivateData": {recorded{files: with(replaceConfig(t, "PrivateData", "accounts,jobs"), "squeue", "")}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
-			`  1 CPU, 6\.3G for 7d now on small1 \(likely\): .*\n      jobs of other users may come first, which Slurm hides \(PrivateData\)\n`, `^$`},
+			`  1 CPU, 6500MiB for 7d now on small1 \(likely\): .*\n      jobs of other users may come first, which Slurm hides \(PrivateData\)\n`, `^$`},
 		"PrivateData=usage": {recorded{files: with(replaceConfig(t, "PrivateData", "usage"), "squeue", "")}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
-			`  1 CPU, 6\.3G for 7d now on small1 \(sure\): `, `^$`},
+			`  1 CPU, 6500MiB for 7d now on small1 \(sure\): `, `^$`},
 		"PrivateData, coordinator": {recorded{files: with(replaceConfig(t, "PrivateData", "jobs"), "user", "alice|None|\n")}, []string{"holes", "-p", "gpu_spot", "--list"}, 0,
-			`  1 CPU, 6\.3G for 7d now on small1 \(likely\): `, `^$`},
+			`  1 CPU, 6500MiB for 7d now on small1 \(likely\): `, `^$`},
 		"PrivateData, operator": {recorded{files: with(replaceConfig(t, "PrivateData", "jobs"), "user", "alice|Operator|\n")}, []string{"holes", "-p", "gpu_spot", "--list"}, 0,
-			`  1 CPU, 6\.3G for 7d now on small1 \(sure\): `, `^$`},
+			`  1 CPU, 6500MiB for 7d now on small1 \(sure\): `, `^$`},
 		"no nodes, jobs": {refused, []string{"jobs"}, 0, `RANK .*JOBID`, `^$`},
 		"no nodes, job": {refused, []string{"jobs", "2"}, 0,
 			`^job 2 (.|\n)*EXPECTED START(.|\n)*\nSlurm hides the nodes from you \(PrivateData=nodes\)`, `^$`},
@@ -427,7 +427,7 @@ func TestPrioritiesThatOnlyRise(t *testing.T) {
 		return string(text)
 	}
 	queue := strings.Replace(read("squeue.table"), "|PENDING|2887|", "|PENDING|5000|", 1)
-	for flags, want := range map[string][2]string{"": {"2 of 3 +2887 ", "Slurm: 2887"}, "INCR_ONLY": {"1 of 3 +5000 ", "here a priority only rises (PriorityFlags=INCR_ONLY): 5000 is from when"}} {
+	for flags, want := range map[string][2]string{"": {"2 of 3 +2887 ", "Slurm says"}, "INCR_ONLY": {"1 of 3 +5000 ", "here a priority only rises (PriorityFlags=INCR_ONLY): 5000 is from when"}} {
 		config := strings.Replace(read("config.txt"), "PriorityFlags           = ", "PriorityFlags           = "+flags, 1)
 		_, out, errs := fairshare(t, recorded{dir: dir, files: map[string]string{"config": config, "squeue.table": queue}}, "jobs", "2")
 		if !regexp.MustCompile(want[0]).MatchString(out) || !strings.Contains(out, want[1]) || errs != "" {
@@ -484,7 +484,7 @@ func TestDuration(t *testing.T) {
 
 // A job that does not grow older, by a limit on how many do, is overtaken by waiting.
 func TestWaitingHelps(t *testing.T) {
-	v := &queueView{config: slurm.Config{"PriorityMaxAge": "10-00:00:00"}, jobs: []slurm.Job{{Accrue: 100}, {Accrue: 100}, {}}, factorOf: []int32{-1, -1, -1}}
+	v := &queueView{config: slurm.Config{"PriorityMaxAge": "10-00:00:00"}, jobs: []slurm.Job{{Accrue: 100}, {Accrue: 100}, {}}, standings: make([]standing, 3)}
 	v.weights.Age = 1000
 	for _, c := range []struct {
 		mine, other int

@@ -20,9 +20,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// historyView is what was used, by day.
-type historyView struct {
-	cluster         string
+// historyQuery asks what was used.
+type historyQuery struct {
 	ask             *planner.Asker
 	since, until    time.Time
 	sinceAgo        time.Duration // since is that long ago, at each refresh
@@ -31,29 +30,38 @@ type historyView struct {
 	byAccount       bool
 	tres, source    string
 	top             int
-
-	at    time.Time
-	daily *priority.Daily
-	order []string // whom, most first
+	toNow           bool // it goes on until each refresh
 }
+
+// historyView is what was used, by day.
+type historyView struct {
+	historyQuery
+	cluster string
+	daily   *priority.Daily
+	order   []string // whom, most first
+}
+
+// plotHeight is how many steps the axis of a plot has.
+const plotHeight = 10
 
 // maxDays limits the days of a plot.
 const maxDays = 3700
 
-func newHistoryView(a *planner.Asker, c *cli.Context) (*historyView, error) {
-	v := &historyView{
+func newHistoryQuery(a *planner.Asker, c *cli.Context) (*historyQuery, error) {
+	now := a.Now()
+	v := &historyQuery{
 		ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all"),
-		tres: strings.ToLower(c.String("tres")), source: c.String("source"), at: a.Now(),
+		tres: strings.ToLower(c.String("tres")), source: c.String("source"), until: now, toNow: !c.IsSet("until"),
 	}
 	if v.tres == "gpu" {
 		v.tres = "gres/gpu"
 	}
 	var err error
-	if v.since, v.sinceAgo, err = moment(v.at, "since", c.String("since")); err != nil {
+	if v.since, v.sinceAgo, err = moment(now, "since", c.String("since")); err != nil {
 		return nil, err
 	}
-	if v.until = v.at; c.IsSet("until") {
-		if v.until, _, err = moment(v.at, "until", c.String("until")); err != nil {
+	if !v.toNow {
+		if v.until, _, err = moment(now, "until", c.String("until")); err != nil {
 			return nil, err
 		}
 	}
@@ -94,24 +102,24 @@ func moment(now time.Time, flag, value string) (time.Time, time.Duration, error)
 		"--%s: %q is neither a duration such as 30d nor a date such as 2026-11-20", flag, value)
 }
 
-func (v *historyView) load(ctx context.Context) error {
-	if now := v.ask.Now(); v.until.Equal(v.at) {
-		v.until = now
+func (q *historyQuery) load(ctx context.Context) (answer, error) {
+	v := &historyView{historyQuery: *q}
+	if v.toNow {
+		v.until = v.ask.Now()
 		if v.sinceAgo > 0 {
-			v.since = now.Add(-v.sinceAgo)
+			v.since = v.until.Add(-v.sinceAgo)
 		}
-		v.at = now
 	}
 	var config slurm.Config
 	if err := v.ask.Config(&config)(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if !config.Accounting() {
-		return noAccounting("history")
+		return nil, noAccounting("history")
 	}
 	v.cluster = config.Get("ClusterName")
 	if err := v.check(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	period := slurm.Period{Since: v.since, Until: v.until, Users: v.users, Accounts: v.accounts}
 	var err error
@@ -121,14 +129,14 @@ func (v *historyView) load(ctx context.Context) error {
 		v.daily, err = v.ask.Daily(ctx, period, v.tres, v.who)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v.order = v.daily.Most()
-	return nil
+	return v, nil
 }
 
 // check fails for users and accounts that do not exist.
-func (v *historyView) check(ctx context.Context) error {
+func (v *historyQuery) check(ctx context.Context) error {
 	if v.mine || len(v.users)+len(v.accounts) == 0 {
 		return nil
 	}
@@ -214,7 +222,8 @@ func (v *historyView) text(p *page) error {
 			plotted = [][]float64{sum(values)}
 		}
 		options := []asciigraph.Option{
-			asciigraph.Height(10), asciigraph.Width(max(20, width-14)), asciigraph.LowerBound(0), asciigraph.Precision(1),
+			asciigraph.Height(plotHeight), asciigraph.Width(max(20, width-14)), asciigraph.LowerBound(0),
+			asciigraph.Precision(digits(plotted)),
 		}
 		if p.color {
 			colors := make([]asciigraph.AnsiColor, len(plotted))
@@ -241,6 +250,19 @@ func (v *historyView) text(p *page) error {
 	}
 	p.table(&t)
 	return nil
+}
+
+// digits is how many decimals the labels of an axis need to differ.
+func digits(plotted [][]float64) uint {
+	most := 0.0
+	for _, values := range plotted {
+		most = max(most, slices.Max(values))
+	}
+	decimals := uint(1)
+	for step := most / plotHeight; step > 0 && step < 0.1 && decimals < 6; step *= 10 {
+		decimals++
+	}
+	return decimals
 }
 
 func ansi(i int) string {

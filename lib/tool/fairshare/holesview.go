@@ -18,18 +18,23 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/base/nss"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
-// holesView is the backfill picture.
-type holesView struct {
+// holesQuery asks for the backfill picture.
+type holesQuery struct {
 	ask               *planner.Asker
 	wanted            []string // partitions
 	ahead             time.Duration
 	shortest, margin  time.Duration
 	onlyNow, onlyList bool
+}
 
+// holesView is the backfill picture.
+type holesView struct {
+	holesQuery
 	at     time.Time
 	until  int64
 	plan   planner.Planner
@@ -50,8 +55,8 @@ type offer struct {
 	why       string // it is not sure
 }
 
-func newHolesView(a *planner.Asker, c *cli.Context) (*holesView, error) {
-	v := &holesView{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list")}
+func newHolesQuery(a *planner.Asker, c *cli.Context) (*holesQuery, error) {
+	v := &holesQuery{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list")}
 	for name, into := range map[string]*time.Duration{"span": &v.ahead, "shortest": &v.shortest, "margin": &v.margin} {
 		value := c.String(name)
 		if value == "" {
@@ -69,18 +74,17 @@ func newHolesView(a *planner.Asker, c *cli.Context) (*holesView, error) {
 	return v, nil
 }
 
-func (v *holesView) load(ctx context.Context) error {
-	v.at = v.ask.Now()
+func (q *holesQuery) load(ctx context.Context) (answer, error) {
+	v := &holesView{holesQuery: *q, at: q.ask.Now(), holes: map[string][]offer{}}
 	now := v.at.Unix()
 	if err := v.plan.Load(ctx, v.ask); err != nil {
-		return err
+		return nil, err
 	}
 	v.me, _ = nss.Me()
 	v.hidden = v.othersHidden(ctx)
 	if err := checkNames("partition", v.wanted, partitionNames(v.plan.Partitions)); err != nil {
-		return err
+		return nil, err
 	}
-	v.chosen = nil
 	for i := range v.plan.Partitions {
 		p := &v.plan.Partitions[i]
 		if len(v.wanted) == 0 && !p.Hidden || slices.Contains(v.wanted, p.Name) {
@@ -88,14 +92,13 @@ func (v *holesView) load(ctx context.Context) error {
 		}
 	}
 	v.until = v.horizon(now)
-	v.holes = map[string][]offer{}
 	for _, p := range v.chosen {
 		if p.State != "UP" {
 			continue
 		}
 		v.holes[p.Name] = v.offers(p, now)
 	}
-	return nil
+	return v, nil
 }
 
 // horizon is how far the picture goes: to the last thing that is known, within
@@ -253,64 +256,137 @@ func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
 // maxListed limits the holes of a partition that are listed for people.
 const maxListed = 12
 
+// section is what is said of a partition: lines, and in between holes of which the first are shown where there is not room for all.
+type section struct {
+	title string
+	holes []string
+	after string
+	shown int
+}
+
 func (v *holesView) text(p *page) error {
-	if !v.onlyList {
-		v.chart(p)
+	var above, below strings.Builder
+	if head := newPage(&above, p.width, p.color); !v.onlyList {
+		v.chart(head)
+		_ = head.Flush()
 	}
-	for k, part := range v.chosen {
-		title := "partition " + app.Sanitize(part.Name)
-		if len(part.AllowAccounts) > 0 {
-			title += ", for " + app.Sanitize(strings.Join(part.AllowAccounts, ", ")) + " only"
-		}
-		if len(part.AllowGroups) > 0 {
-			title += ", for the groups " + app.Sanitize(strings.Join(part.AllowGroups, ", ")) + " only"
-		}
-		if part.NeedsResv {
-			title += ", with a reservation only"
-		}
-		p.printf("%s\n", p.paint(bold, title))
-		if part.State != "UP" {
-			p.line("  ", "is %s: nothing starts there", strings.ToLower(part.State))
-			continue
-		}
-		offers := v.holes[part.Name]
-		if other := v.equal(k); other != "" {
-			p.line("  ", "the holes of %s, with --partition=%s", other, part.Name)
-			continue
-		}
-		if len(offers) == 0 {
-			p.line("  ", "no hole within %s", span(time.Duration(v.until-v.at.Unix())*time.Second))
-		}
-		for i, o := range offers {
-			if i == maxListed {
-				p.line("  ", "and %d more, later or smaller (--json has them all)", len(offers)-i)
-				break
-			}
-			what, request := v.describe(p, o), app.Sanitize(strings.Join(o.request, " "))
-			switch {
-			case o.request == nil:
-				p.prose("  ", what)
-			case p.width == 0 || app.TextWidth(what)+app.TextWidth(request)+4 <= p.width:
-				p.printf("  %s: %s\n", what, request)
-			default:
-				p.prose("  ", what+":")
-				p.command("    ", o.request)
-			}
-			if o.why != "" {
-				p.line("      ", "%s", o.why)
-			}
-			if len(o.victims) > 0 {
-				p.line("      ", "preempts %s", few(o.victims))
-			}
-			if len(o.delays) > 0 {
-				p.line("      ", "delays %s, planned in partitions that come later", few(o.delays))
-			}
-		}
-		if n := v.plan.Unplanned(part.Name); n > 0 {
-			p.line("  ", "%s in line without a planned start", plural(n, "job is", "jobs are"))
-		}
+	sections := make([]section, len(v.chosen))
+	for k := range v.chosen {
+		sections[k] = v.section(p, k)
 	}
+	fill(sections, p.height-strings.Count(above.String(), "\n")-2, p.height > 0 && !v.onlyList)
+	for _, s := range sections {
+		below.WriteString(s.title)
+		for _, hole := range s.holes[:s.shown] {
+			below.WriteString(hole)
+		}
+		if n := len(s.holes) - s.shown; n > 0 && v.onlyList {
+			fmt.Fprintf(&below, "  and %d more, later or smaller (--json has them all)\n", n)
+		} else if n > 0 {
+			fmt.Fprintf(&below, "  and %d more (--list)\n", n)
+		}
+		below.WriteString(s.after)
+	}
+	p.print(above.String() + below.String())
 	return nil
+}
+
+// fill shows as many holes as there are lines, the first of each partition first; all, where it is not tight.
+func fill(sections []section, lines int, tight bool) {
+	for _, s := range sections {
+		lines -= strings.Count(s.title+s.after, "\n") + min(1, len(s.holes)) // a line says that there are more
+	}
+	for round := range maxListed {
+		for k := range sections {
+			s := &sections[k]
+			if s.shown != round || round == len(s.holes) {
+				continue
+			}
+			need := strings.Count(s.holes[round], "\n")
+			if round == len(s.holes)-1 {
+				need--
+			}
+			if tight && need > lines {
+				continue
+			}
+			lines -= need
+			s.shown++
+		}
+	}
+}
+
+// section writes what is said of the k-th partition.
+func (v *holesView) section(out *page, k int) (s section) {
+	write := func(f func(p *page)) string {
+		var b strings.Builder
+		p := newPage(&b, out.width, out.color)
+		f(p)
+		_ = p.Flush()
+		return b.String()
+	}
+	part, offers := v.chosen[k], v.holes[v.chosen[k].Name]
+	title := "partition " + app.Sanitize(part.Name)
+	if len(part.AllowAccounts) > 0 {
+		title += ", for " + app.Sanitize(strings.Join(part.AllowAccounts, ", ")) + " only"
+	}
+	if len(part.AllowGroups) > 0 {
+		title += ", for the groups " + app.Sanitize(strings.Join(part.AllowGroups, ", ")) + " only"
+	}
+	if part.NeedsResv {
+		title += ", with a reservation only"
+	}
+	mine := func(o offer) bool { return o.certainty != forecast.OutOfReach || o.why != offers[0].why }
+	s.title = write(func(p *page) {
+		switch other := v.equal(k); {
+		case part.State != "UP":
+			p.printf("%s\n", p.paint(bold, title))
+			p.line("  ", "is %s: nothing starts there", strings.ToLower(part.State))
+		case len(offers) > 0 && !slices.ContainsFunc(offers, mine): // one line is enough
+			p.prose("", p.paint(bold, title)+": out of reach: "+app.Sanitize(offers[0].why))
+			offers = nil
+		case other != "":
+			p.printf("%s\n", p.paint(bold, title))
+			p.line("  ", "the holes of %s, with --partition=%s", other, part.Name)
+			offers = nil
+		default:
+			if p.printf("%s\n", p.paint(bold, title)); len(offers) == 0 {
+				p.line("  ", "no hole within %s", span(time.Duration(v.until-v.at.Unix())*time.Second))
+			}
+		}
+	})
+	if part.State != "UP" {
+		return s
+	}
+	for _, o := range offers {
+		s.holes = append(s.holes, write(func(p *page) { v.hole(p, o) }))
+	}
+	if n := v.plan.Unplanned(part.Name); n > 0 {
+		s.after = write(func(p *page) { p.line("  ", "%s in line without a planned start", plural(n, "job is", "jobs are")) })
+	}
+	return s
+}
+
+// hole writes one hole, and the options that request it.
+func (v *holesView) hole(p *page, o offer) {
+	what, request := v.describe(p, o), app.Sanitize(strings.Join(o.request, " "))
+	switch {
+	case o.request == nil:
+		p.prose("  ", what)
+	case p.width == 0 || app.TextWidth(what)+app.TextWidth(request)+4 <= p.width:
+		p.printf("  %s: %s\n", what, request)
+	default:
+		p.prose("  ", what+":")
+		p.command("    ", o.request)
+	}
+	if o.why != "" {
+		p.line("      ", "%s", o.why)
+	}
+	if len(o.victims) > 0 {
+		p.line("      ", "preempts %s", few(o.victims))
+	}
+	if len(o.delays) > 0 {
+		p.line("      ", "delays %s, planned in partitions that come later", few(o.delays))
+	}
 }
 
 // equal is the partition before the k-th that has the same holes, or "".
@@ -333,7 +409,11 @@ func (v *holesView) equal(k int) string {
 func (v *holesView) describe(p *page, o offer) string {
 	var what []string
 	if o.Free.GPUs >= 1 {
-		what = append(what, plural(int(o.Free.GPUs), "GPU", "GPUs"))
+		gpus := plural(int(o.Free.GPUs), "GPU", "GPUs")
+		if types := v.plan.GPUTypes(o.Nodes); len(types) > 1 {
+			gpus += " (" + app.Sanitize(strings.Join(types, " or ")) + ")"
+		}
+		what = append(what, gpus)
 	}
 	what = append(what, plural(int(o.Free.CPUs), "CPU", "CPUs"))
 	if v.plan.MemoryCounts() {
@@ -341,7 +421,7 @@ func (v *holesView) describe(p *page, o offer) string {
 	}
 	start, color := "now", green
 	if o.Start > v.at.Unix() {
-		start, color = "from "+shortTime(o.Start, v.at), yellow
+		start, color = "from "+unit.ShortTime(o.Start, v.at), yellow
 	}
 	length := "without limit"
 	if o.minutes != forecast.Forever {

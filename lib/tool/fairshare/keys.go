@@ -27,25 +27,40 @@ type screen interface {
 	fit(lines int)
 }
 
-// queueScreen is how the list of jobs is steered.
+// queueScreen is the list of jobs as keys steer it. It shows one of three things; what is behind it is the last look at the queue.
+//
+//	list --enter--> details --l--> log        esc: back to the list
+//	list --l--> log
 type queueScreen struct {
+	query   queueQuery
+	last    *queueView
 	me      string
-	all     []int // the rows before they were filtered
 	mine    bool
-	running bool
 	sorted  int // index into sortings
 	filter  string
 	typing  bool
 	chosen  string // the label of a job
 	lines   int
-	first   int // row on the screen
+	first   int   // row on the screen
+	rows    []int // of the last look, those on the screen
+	matched int   // how many rows the filter left
 
+	shows    shown
+	gone     string     // why there is neither details nor log
 	details  *queueView // of the chosen job
 	scrolled int        // lines of them that are above the screen
 	log      string     // its path
 	tail     []string
-	gone     string // why there is nothing to show
 }
+
+// shown is what stands on the screen.
+type shown int
+
+const (
+	theList shown = iota
+	theDetails
+	theLog
+)
 
 // sortings are the orders of the list; the first is that of the scheduler.
 var sortings = []struct {
@@ -66,54 +81,59 @@ func unplannedLast(j *slurm.Job) int64 {
 }
 
 // arrange filters and sorts the rows, and keeps the chosen one in sight.
-func (v *queueView) arrange() {
-	s := v.screen
-	if s == nil {
+func (s *queueScreen) arrange() {
+	if s.last == nil {
 		return
 	}
-	v.rows = v.rows[:0]
-	for _, i := range s.all {
-		j := &v.jobs[i]
-		text := strings.ToLower(strings.Join([]string{j.Label, j.User, j.Account, j.Partition, j.QOS, j.Name, j.Reason, j.State}, " "))
-		if (!s.mine || j.User == s.me) && strings.Contains(text, strings.ToLower(s.filter)) {
-			v.rows = append(v.rows, i)
-		}
+	s.rows = s.filtered()
+	s.matched = len(s.rows)
+	at := s.chosenRow(s.rows)
+	if at < 0 && len(s.rows) > 0 {
+		at, s.chosen = 0, s.last.jobs[s.rows[0]].Label
 	}
-	if less := sortings[s.sorted].less; less != nil {
-		slices.SortStableFunc(v.rows, func(a, b int) int { return less(&v.jobs[a], &v.jobs[b]) })
-	}
-	at := max(0, v.chosenRow())
-	if len(v.rows) > 0 && v.chosenRow() < 0 {
-		s.chosen = v.jobs[v.rows[0]].Label
-	}
-	if room := s.lines - 6; s.lines > 0 && room > 0 && len(v.rows) > room {
-		s.first = max(0, min(s.first, at, len(v.rows)-room))
-		if at >= s.first+room {
-			s.first = at - room + 1
-		}
-		v.rows = v.rows[s.first : s.first+room]
+	if room := s.lines - 6; s.lines > 0 && room > 0 && len(s.rows) > room {
+		s.first = max(at-room+1, min(s.first, at, len(s.rows)-room), 0)
+		s.rows = s.rows[s.first : s.first+room]
 	} else {
 		s.first = 0
 	}
 }
 
-// chosenRow is the place of the chosen job among the rows, or -1.
-func (v *queueView) chosenRow() int {
-	return slices.IndexFunc(v.rows, func(i int) bool { return v.jobs[i].Label == v.screen.chosen })
+// filtered are the rows that the filter leaves, in the order that was chosen.
+func (s *queueScreen) filtered() (rows []int) {
+	jobs := s.last.jobs
+	for _, i := range s.last.rows {
+		j := &jobs[i]
+		text := strings.ToLower(strings.Join([]string{j.Label, j.User, j.Account, j.Partition, j.QOS, j.Name, j.Reason, j.State}, " "))
+		if (!s.mine || j.User == s.me) && strings.Contains(text, strings.ToLower(s.filter)) {
+			rows = append(rows, i)
+		}
+	}
+	if less := sortings[s.sorted].less; less != nil {
+		slices.SortStableFunc(rows, func(a, b int) int { return less(&jobs[a], &jobs[b]) })
+	}
+	return rows
 }
 
-func (v *queueView) typed() bool { return v.screen.typing }
+// chosenRow is the place of the chosen job among rows, or -1.
+func (s *queueScreen) chosenRow(rows []int) int {
+	return slices.IndexFunc(rows, func(i int) bool { return s.last.jobs[i].Label == s.chosen })
+}
 
-func (v *queueView) fit(lines int) { v.screen.lines = lines }
+func (s *queueScreen) typed() bool { return s.typing }
 
-func (v *queueView) help() string {
-	s := v.screen
+func (s *queueScreen) fit(lines int) {
+	s.lines = lines
+	s.arrange()
+}
+
+func (s *queueScreen) help() string {
 	switch {
 	case s.typing:
 		return "filter: " + app.Sanitize(s.filter) + "_  enter keeps it, esc ends it"
-	case s.log != "":
+	case s.shows == theLog && s.gone == "":
 		return "esc:back q:quit"
-	case s.details != nil || s.gone != "":
+	case s.shows != theList:
 		return "j/k:scroll esc:back l:log q:quit"
 	}
 	var on []string
@@ -134,63 +154,73 @@ func (v *queueView) help() string {
 }
 
 // key steers the list of jobs.
-func (v *queueView) key(name string) (draw, ask bool) {
-	s := v.screen
-	if s.typing {
-		switch {
-		case name == app.KeyEnter:
-			s.typing = false
-		case name == app.KeyEscape:
-			s.typing, s.filter = false, ""
-		case name == app.KeyBack && s.filter != "":
-			r := []rune(s.filter)
-			s.filter = string(r[:len(r)-1])
-		case len([]rune(name)) == 1:
-			s.filter += name
+func (s *queueScreen) key(name string) (draw, ask bool) {
+	switch {
+	case s.typing:
+		s.edit(name)
+	case s.shows != theList:
+		return s.keyInside(name)
+	default:
+		if draw, ask = s.keyInList(name); !draw {
+			return false, false
 		}
-		v.arrange()
-		return true, false
 	}
-	if s.details != nil || s.log != "" || s.gone != "" {
-		switch name {
-		case app.KeyEscape, app.KeyBack:
-			s.details, s.log, s.tail, s.gone = nil, "", nil, ""
-			return true, true
-		case "l":
-			s.details, s.gone, s.log = nil, "", "?"
-			return true, true
-		case "j", app.KeyDown:
-			s.scrolled++
-			return true, false
-		case "k", app.KeyUp:
-			s.scrolled = max(0, s.scrolled-1)
-			return true, false
-		}
+	s.arrange()
+	return true, ask
+}
+
+// edit takes a key as text of the filter.
+func (s *queueScreen) edit(name string) {
+	switch {
+	case name == app.KeyEnter:
+		s.typing = false
+	case name == app.KeyEscape:
+		s.typing, s.filter = false, ""
+	case name == app.KeyBack && s.filter != "":
+		r := []rune(s.filter)
+		s.filter = string(r[:len(r)-1])
+	case len([]rune(name)) == 1:
+		s.filter += name
+	}
+}
+
+// keyInside takes a key while details or a log are shown.
+func (s *queueScreen) keyInside(name string) (draw, ask bool) {
+	switch name {
+	case app.KeyEscape, app.KeyBack:
+		s.open(theList)
+		return true, true
+	case "l":
+		s.open(theLog)
+		return true, true
+	case "j", app.KeyDown:
+		s.scrolled++
+	case "k", app.KeyUp:
+		s.scrolled = max(0, s.scrolled-1)
+	default:
 		return false, false
 	}
-	s.scrolled = 0
+	return true, false
+}
+
+func (s *queueScreen) open(what shown) {
+	s.shows, s.gone, s.details, s.log, s.tail, s.scrolled = what, "", nil, "", nil, 0
+}
+
+func (s *queueScreen) keyInList(name string) (draw, ask bool) {
 	switch name {
-	case "j", app.KeyDown, "k", app.KeyUp:
-		all := s.first + v.chosenRow()
-		v.unwindow()
-		if name == "j" || name == app.KeyDown {
-			all++
-		} else {
-			all--
+	case "j", app.KeyDown:
+		s.step(1)
+	case "k", app.KeyUp:
+		s.step(-1)
+	case app.KeyEnter, "l":
+		if s.chosen == "" {
+			return true, false
 		}
-		if len(v.rows) > 0 {
-			s.chosen = v.jobs[v.rows[max(0, min(len(v.rows)-1, all))]].Label
+		if s.open(theDetails); name == "l" {
+			s.open(theLog)
 		}
-	case app.KeyEnter:
-		if s.chosen != "" {
-			s.details = &queueView{ask: v.ask, ids: []string{s.chosen}}
-			return true, true
-		}
-	case "l":
-		if s.chosen != "" {
-			s.log = "?"
-			return true, true
-		}
+		return true, true
 	case "s":
 		s.sorted = (s.sorted + 1) % len(sortings)
 	case "/":
@@ -198,7 +228,7 @@ func (v *queueView) key(name string) (draw, ask bool) {
 	case "m":
 		s.mine = !s.mine
 	case "r":
-		s.running = !s.running
+		s.query.running = !s.query.running
 		return true, true
 	case " ":
 		return true, true
@@ -207,68 +237,74 @@ func (v *queueView) key(name string) (draw, ask bool) {
 	default:
 		return false, false
 	}
-	v.arrange()
 	return true, false
 }
 
-// unwindow takes all rows again that are not filtered out.
-func (v *queueView) unwindow() {
-	lines := v.screen.lines
-	v.screen.lines = 0
-	first := v.screen.first
-	v.arrange()
-	v.screen.lines, v.screen.first = lines, first
+// step chooses the row that is so many below.
+func (s *queueScreen) step(by int) {
+	if s.last == nil {
+		return
+	}
+	if rows := s.filtered(); len(rows) > 0 {
+		s.chosen = s.last.jobs[rows[max(0, min(len(rows)-1, s.chosenRow(rows)+by))]].Label
+	}
 }
 
-// inside requests what is shown instead of the list; done is whether that is all.
-func (v *queueView) inside(ctx context.Context) (done bool, err error) {
-	s := v.screen
+// load asks for what is shown. A look that fails leaves what the last one showed.
+func (s *queueScreen) load(ctx context.Context) (answer, error) {
+	var err error
 	switch {
-	case s == nil:
-		return false, nil
-	case s.log != "":
-		return true, v.readLog(ctx)
-	case s.details != nil:
-		if err := s.details.load(ctx); fault.KindOf(err) == fault.Usage {
-			s.details, s.gone = nil, "job "+s.chosen+" is no longer in the queue"
-		} else if err != nil {
-			return true, err
-		}
-		return true, nil
 	case s.gone != "":
-		return true, nil
+	case s.shows == theLog:
+		err = s.readLog(ctx)
+	case s.shows == theDetails:
+		of := queueQuery{ask: s.query.ask, budget: s.query.budget, ids: []string{s.chosen}}
+		var details *queueView
+		if details, err = of.look(ctx); fault.KindOf(err) == fault.Usage {
+			s.gone, err = "job "+s.chosen+" is no longer in the queue", nil
+		} else if err == nil {
+			s.details = details
+		}
+	default:
+		var next *queueView
+		if next, err = s.query.look(ctx); err == nil {
+			s.last = next
+			s.arrange()
+		}
 	}
-	return false, nil
+	return s, err
 }
+
+func (s *queueScreen) json(w io.Writer) error { return s.last.json(w) }
+func (s *queueScreen) metrics() []metric      { return s.last.metrics() }
+func (s *queueScreen) clusterName() string    { return s.last.clusterName() }
 
 // maxLog is how much of the end of a log is read.
 const maxLog = 64 << 10
 
 // readLog reads the end of what the chosen job has written.
-func (v *queueView) readLog(ctx context.Context) error {
-	s := v.screen
-	s.tail, s.gone = nil, ""
-	at := slices.IndexFunc(v.jobs, func(j slurm.Job) bool { return j.Label == s.chosen })
+func (s *queueScreen) readLog(ctx context.Context) error {
+	jobs := s.last.jobs
+	at := slices.IndexFunc(jobs, func(j slurm.Job) bool { return j.Label == s.chosen })
 	if at < 0 {
-		s.log, s.gone = "", "job "+s.chosen+" is no longer in the queue"
+		s.gone = "job " + s.chosen + " is no longer in the queue"
 		return nil
 	}
-	details, err := v.ask.Client.JobDetails(ctx, planner.RawID(v.jobs[at].ID))
+	details, err := s.query.ask.Client.JobDetails(ctx, planner.RawID(jobs[at].ID))
 	if err != nil {
 		return err
 	}
 	if len(details) == 0 || details[0].StdOut == "" {
-		s.log, s.gone = "", "Slurm reports no log of job "+s.chosen
+		s.gone = "Slurm reports no log of job " + s.chosen
 		return nil
 	}
-	s.log = details[0].StdOut
-	text, err := endOf(s.log)
+	text, err := endOf(details[0].StdOut)
 	if err != nil {
-		s.log, s.gone = "", "no log: "+fault.Text(err)
+		s.gone = "no log: " + fault.Text(err)
 		return nil
 	}
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	s.tail = lines[max(0, len(lines)-max(1, s.lines-5)):]
+	s.log, s.tail = details[0].StdOut, lines[max(0, len(lines)-max(1, s.lines-5)):]
 	return nil
 }
 
@@ -294,30 +330,30 @@ func endOf(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxLog))
 }
 
-// screenText writes what is shown instead of the list; done is whether that is all.
-func (v *queueView) screenText(p *page) (done bool, err error) {
-	s := v.screen
+func (s *queueScreen) text(p *page) error {
 	switch {
-	case s == nil:
-		return false, nil
 	case s.gone != "":
 		p.line("", "%s", s.gone)
-	case s.log != "":
+	case s.shows == theLog:
 		p.printf("%s\n", p.paint(bold, app.Sanitize(s.log)))
 		for _, line := range s.tail {
 			p.printf("%s\n", app.Cut(app.Sanitize(line), max(1, p.width)))
 		}
-	case s.details != nil:
+	case s.shows == theDetails && s.details != nil:
 		var b bytes.Buffer
 		inner := newPage(&b, p.width, p.color)
 		if err := errors.Join(s.details.text(inner), inner.Flush()); err != nil {
-			return true, err
+			return err
 		}
 		lines := strings.SplitAfter(b.String(), "\n")
 		s.scrolled = max(0, min(s.scrolled, len(lines)-max(3, s.lines)+2)) // a height may be unknown, or tiny
 		p.print(strings.Join(lines[s.scrolled:], ""))
+	case s.matched == 0 && len(s.last.rows) > 0:
+		p.line("", "no job matches the filter")
+	case s.matched == 0:
+		return s.last.text(p)
 	default:
-		return false, nil
+		s.last.list(p, s.rows, s.chosen)
 	}
-	return true, nil
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 )
@@ -51,14 +52,14 @@ func TestKeys(t *testing.T) {
 	a := planner.New()
 	a.Client.Run, a.Client.Env = recorded{dir: fixtures, files: map[string]string{"job": job}}, []string{"PATH=/nowhere"}
 	a.Now = func() time.Time { return captured }
-	v := &queueView{ask: a, screen: &queueScreen{me: "alice"}}
+	v := &queueScreen{query: queueQuery{ask: a, budget: time.Minute}, me: "alice"}
 	keys, out := make(chan string), &typist{drawn: make(chan string, 1)}
 	w := watcher{out: out, stderr: out, terminal: true, now: time.Now, rows: func() int { return 24 }, width: func() int { return 80 }, keys: keys, screen: v}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- w.run(t.Context(), time.Hour, func(ctx context.Context, ask bool) ([]byte, error) {
 			if ask {
-				if err := v.load(ctx); err != nil {
+				if _, err := v.load(ctx); err != nil {
 					return nil, err
 				}
 			}
@@ -164,7 +165,7 @@ func TestFailedLook(t *testing.T) {
 	a := planner.New()
 	a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
 	a.Now = func() time.Time { return time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC) }
-	draw := func(v *queueView) string {
+	draw := func(v *queueScreen) string {
 		t.Helper()
 		var b bytes.Buffer
 		p := newPage(&b, 80, false)
@@ -173,8 +174,8 @@ func TestFailedLook(t *testing.T) {
 		}
 		return b.String()
 	}
-	v := &queueView{ask: a, screen: &queueScreen{me: "alice"}}
-	if err := v.load(t.Context()); err != nil {
+	v := &queueScreen{query: queueQuery{ask: a, budget: time.Minute}, me: "alice"}
+	if _, err := v.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before := draw(v)
@@ -183,7 +184,7 @@ func TestFailedLook(t *testing.T) {
 		{dir: fixtures, files: map[string]string{"squeue": ""}, fail: map[string]string{"sprio": "error"}},
 	} {
 		a.Client.Run = fails
-		if err := v.load(t.Context()); err != nil {
+		if _, err := v.load(t.Context()); err != nil {
 			v.key("j")
 			v.key("k")
 			if after := draw(v); after != before {
@@ -192,18 +193,18 @@ func TestFailedLook(t *testing.T) {
 		}
 	}
 	a.Client.Run = recorded{dir: fixtures}
-	v.screen.lines = 0
+	v.lines = 0
 	v.key(app.KeyEnter)
-	if err := v.load(t.Context()); err != nil {
+	if _, err := v.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, lines := range []int{0, 1, 2, 3, 24} { // however low the terminal is
-		v.screen.lines, v.screen.scrolled = lines, 1000
+		v.lines, v.scrolled = lines, 1000
 		draw(v)
 	}
 	a.Client.Run = recorded{dir: fixtures, fail: map[string]string{"squeue": "error: Unable to contact slurm controller (connect failure)"}}
 	before = draw(v)
-	if err := v.load(t.Context()); err == nil || draw(v) != before {
+	if _, err := v.load(t.Context()); err == nil || draw(v) != before {
 		t.Errorf("%v:\n%s", err, draw(v))
 	}
 }
@@ -229,16 +230,17 @@ func TestNarrow(t *testing.T) {
 	defer func() { time.Local = was }()
 	captured := time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC)
 	for _, width := range []int{40, 60, 80, 120} {
-		for name, make := range map[string]func(*planner.Asker) view{
-			"jobs": func(a *planner.Asker) view { return &queueView{ask: a} }, "jobs 7": func(a *planner.Asker) view { return &queueView{ask: a, ids: []string{"7"}} },
-			"holes":  func(a *planner.Asker) view { return &holesView{ask: a, shortest: time.Minute, margin: time.Minute} },
-			"shares": func(a *planner.Asker) view { return &sharesView{ask: a, all: true} },
+		for name, make := range map[string]func(*planner.Asker) query{
+			"jobs":   func(a *planner.Asker) query { return &queueQuery{ask: a, budget: time.Minute} },
+			"jobs 7": func(a *planner.Asker) query { return &queueQuery{ask: a, budget: time.Minute, ids: []string{"7"}} },
+			"holes":  func(a *planner.Asker) query { return &holesQuery{ask: a, shortest: time.Minute, margin: time.Minute} },
+			"shares": func(a *planner.Asker) query { return &sharesQuery{ask: a, all: true} },
 		} {
 			a := planner.New()
 			a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
 			a.Now = func() time.Time { return captured }
-			v := make(a)
-			if err := v.load(t.Context()); err != nil {
+			v, err := make(a).load(t.Context())
+			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			var b bytes.Buffer
@@ -251,6 +253,43 @@ func TestNarrow(t *testing.T) {
 					t.Errorf("%s at %d columns: %q", name, width, line)
 				}
 			}
+		}
+	}
+}
+
+// The chart of holes and what it lists are on one screen, with a line for each partition, however many holes there are; a partition
+// whose holes are out of reach for one reason takes one line.
+func TestHolesFitTheScreen(t *testing.T) {
+	was := time.Local
+	time.Local = time.UTC
+	defer func() { time.Local = was }()
+	for _, size := range [][2]int{{80, 24}, {200, 24}, {80, 20}, {80, 100}} {
+		a := planner.New()
+		a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
+		a.Now = func() time.Time { return time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC) }
+		v, err := (&holesQuery{ask: a, shortest: time.Minute, margin: time.Minute}).load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := v.(*holesView).holes["gpu_csi_a"]
+		for i := range closed {
+			closed[i].request, closed[i].certainty, closed[i].why = nil, forecast.OutOfReach, "the partition takes none of your accounts (research)"
+		}
+		var b bytes.Buffer
+		p := newPage(&b, size[0], false)
+		p.height = size[1]
+		if err := errors.Join(v.text(p), p.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		out := b.String()
+		if lines := strings.Count(out, "\n"); lines >= size[1] || strings.Count(out, "partition ") < 5 {
+			t.Errorf("%d lines on a screen of %d:\n%s", lines, size[1], out)
+		}
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), "csi only: out of reach: the partition takes none of your accounts (research) partition") {
+			t.Errorf("a partition that one may not use:\n%s", out)
+		}
+		if more := strings.Contains(out, " more (--list)"); more != (size[1] < 100) {
+			t.Errorf("%v: %s", size, out)
 		}
 	}
 }

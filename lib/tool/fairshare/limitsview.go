@@ -12,23 +12,25 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/app"
 )
 
-// limitsView shows every limit that bounds the jobs of a user or of an account.
-type limitsView struct {
+// limitsQuery asks for the limits of a user or of an account.
+type limitsQuery struct {
 	ask  *planner.Asker
-	name string // of a user, or of an account; "": the one who asks
-	*planner.Bounds
+	name string // "": the user who asks
 }
 
-func (v *limitsView) load(ctx context.Context) (err error) {
-	v.Bounds, err = v.ask.Bounds(ctx, v.name)
+// limitsView shows every limit that bounds the jobs of a user or of an account.
+type limitsView struct{ *planner.Bounds }
+
+func (q *limitsQuery) load(ctx context.Context) (answer, error) {
+	bounds, err := q.ask.Bounds(ctx, q.name)
 	if errors.Is(err, planner.ErrNoAccounts) {
-		return noAccounting("limits")
+		return nil, noAccounting("limits")
 	}
 	var none *planner.UnknownNameError
 	if errors.As(err, &none) {
-		return unknown("account or user", none.Name, none.Accounts)
+		return nil, unknown("account or user", none.Name, none.Accounts)
 	}
-	return err
+	return &limitsView{bounds}, err
 }
 
 // limitWords are the resources that are not counted ones.

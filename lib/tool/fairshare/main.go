@@ -49,7 +49,12 @@ const (
 )
 
 func tool(a *planner.Asker, stdout, stderr io.Writer) app.Tool {
-	display := func(c *cli.Context, v view) error { return show(c, a, v, stdout, stderr) }
+	display := func(c *cli.Context, q query, err error) error {
+		if err != nil {
+			return err
+		}
+		return show(c, a, q, stdout, stderr)
+	}
 	return app.Tool{
 		Name:  "fairshare",
 		Usage: Usage,
@@ -93,17 +98,11 @@ fairshare history --since 30d    what I used, by day`,
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
 					if c.Bool("past") {
-						v, err := newPastView(a, c)
-						if err != nil {
-							return err
-						}
-						return display(c, v)
+						q, err := newPastQuery(a, c)
+						return display(c, q, err)
 					}
-					v, err := newQueueView(a, c)
-					if err != nil {
-						return err
-					}
-					return display(c, v)
+					q, err := newQueueQuery(a, c)
+					return display(c, q, err)
 				},
 			},
 			{
@@ -117,11 +116,8 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.BoolFlag{Name: "list", Usage: "print the list without the chart"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
-					v, err := newHolesView(a, c)
-					if err != nil {
-						return err
-					}
-					return display(c, v)
+					q, err := newHolesQuery(a, c)
+					return display(c, q, err)
 				},
 			},
 			{
@@ -137,11 +133,11 @@ fairshare history --since 30d    what I used, by day`,
 						_, err := io.WriteString(stdout, whereHelp)
 						return err
 					}
-					v, err := newWhereView(options, command)
+					q, err := newWhereQuery(options, command)
 					if err != nil {
 						return err
 					}
-					return showWhere(c.Context, a, v, stdout)
+					return showWhere(c.Context, a, q, options.Has("json"), stdout)
 				},
 			},
 			{
@@ -164,11 +160,11 @@ fairshare history --since 30d    what I used, by day`,
 						_, err := io.WriteString(stdout, whenHelp)
 						return err
 					}
-					v, err := newWhenView(ids, options, command)
+					q, err := newWhenQuery(ids, options, command)
 					if err != nil {
 						return err
 					}
-					return showWhen(c.Context, a, v, stdout)
+					return showWhen(c.Context, a, q, options.Has("json"), stdout)
 				},
 			},
 			{
@@ -180,18 +176,15 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only these `ACCOUNTS`"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
-					v, err := newWaitsView(a, c)
-					if err != nil {
-						return err
-					}
-					return display(c, v)
+					q, err := newWaitsQuery(a, c)
+					return display(c, q, err)
 				},
 			},
 			{
 				Name: "limits", Usage: "list the limits that apply, and what is left of each", ArgsUsage: "[USER|ACCOUNT]",
 				Flags: commonFlags(),
 				Action: func(c *cli.Context) error {
-					return display(c, &limitsView{ask: a, name: c.Args().First()})
+					return display(c, &limitsQuery{ask: a, name: c.Args().First()}, nil)
 				},
 			},
 			{
@@ -204,11 +197,8 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.StringFlag{Name: "risk", Value: "5%", Usage: "the `PART` of runs that may exceed the advised values"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
-					v, err := newUsedView(a, c)
-					if err != nil {
-						return err
-					}
-					return display(c, v)
+					q, err := newUsedQuery(a, c)
+					return display(c, q, err)
 				},
 			},
 			{
@@ -227,11 +217,8 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.StringFlag{Name: "top", Value: "6", Usage: "show the first `N`, and the others as one"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
-					v, err := newHistoryView(a, c)
-					if err != nil {
-						return err
-					}
-					return display(c, v)
+					q, err := newHistoryQuery(a, c)
+					return display(c, q, err)
 				},
 			},
 		},
@@ -240,11 +227,8 @@ fairshare history --since 30d    what I used, by day`,
 				names := []string{"jobs", "holes", "where", "when", "waits", "limits", "used", "history"}
 				return unknown("command", c.Args().First(), names)
 			}
-			v, err := newSharesView(a, c)
-			if err != nil {
-				return err
-			}
-			return display(c, v)
+			q, err := newSharesQuery(a, c)
+			return display(c, q, err)
 		},
 	}
 }

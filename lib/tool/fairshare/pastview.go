@@ -13,22 +13,25 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// pastView is the story of jobs that may have ended: when they were submitted, eligible and started, and what they
-// waited for.
-type pastView struct {
+// pastQuery asks for the story of jobs that may have ended.
+type pastQuery struct {
 	ask *planner.Asker
 	ids []string
+}
 
+// pastView is the story of jobs: when they were submitted, eligible and started, and what they waited for.
+type pastView struct {
 	at      time.Time
 	cluster string
 	runs    []slurm.Waited
 }
 
-func newPastView(a *planner.Asker, c *cli.Context) (*pastView, error) {
-	v := &pastView{ask: a}
+func newPastQuery(a *planner.Asker, c *cli.Context) (*pastQuery, error) {
+	v := &pastQuery{ask: a}
 	for _, name := range []string{"partition", "user", "account", "me", "format", "noheader", "first"} {
 		if c.IsSet(name) {
 			return nil, fault.Errorf(fault.Usage, "--past cannot be combined with --%s", name)
@@ -48,19 +51,19 @@ func newPastView(a *planner.Asker, c *cli.Context) (*pastView, error) {
 	return v, nil
 }
 
-func (v *pastView) load(ctx context.Context) error {
+func (q *pastQuery) load(ctx context.Context) (answer, error) {
 	var config slurm.Config
-	if err := v.ask.Config(&config)(ctx); err != nil {
-		return err
+	if err := q.ask.Config(&config)(ctx); err != nil {
+		return nil, err
 	}
 	if !config.Accounting() {
-		return noAccounting("jobs --past")
+		return nil, noAccounting("jobs --past")
 	}
-	v.at, v.cluster, v.runs = v.ask.Now(), config.Get("ClusterName"), nil
+	v := &pastView{at: q.ask.Now(), cluster: config.Get("ClusterName")}
 	known := map[string]bool{}
-	if err := v.ask.Client.EachWait(ctx, v.ids, slurm.Period{}, func(w *slurm.Waited) error {
+	if err := q.ask.Client.EachWait(ctx, q.ids, slurm.Period{}, func(w *slurm.Waited) error {
 		wanted := false
-		for _, id := range v.ids {
+		for _, id := range q.ids {
 			if w.Is(id) {
 				wanted, known[id] = true, true
 			}
@@ -70,14 +73,14 @@ func (v *pastView) load(ctx context.Context) error {
 		}
 		return nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	for _, id := range v.ids {
+	for _, id := range q.ids {
 		if !known[id] {
-			return fault.Errorf(fault.Usage, "accounting has no job %s", id)
+			return nil, fault.Errorf(fault.Usage, "accounting has no job %s", id)
 		}
 	}
-	return nil
+	return v, nil
 }
 
 func (v *pastView) text(p *page) error {
@@ -96,18 +99,18 @@ func (v *pastView) story(p *page, w *slurm.Waited) {
 		app.Sanitize(strings.ToLower(strings.ReplaceAll(w.State, "_", " "))))
 	p.line("  ", "user %s, account %s, QoS %s, partition %s", or(w.User, "?"), or(w.Account, "none"), or(w.QOS, "none"), w.Partition)
 	p.line("  ", "requested %s", request(&slurm.Job{Nodes: uint64(w.Nodes), CPUs: uint64(w.TRES["cpu"]), TRES: w.TRES, Limit: w.Limit}))
-	p.line("  ", "submitted %s", shortTime(w.Submit, v.at))
+	p.line("  ", "submitted %s", unit.ShortTime(w.Submit, v.at))
 	held, queued := heldBack(w, v.at), inQueue(w, v.at)
 	switch {
 	case held == 0:
 	case w.Eligible == 0:
 		p.line("  ", "not eligible for %s: a hold, a begin time or a dependency kept it", span(held))
 	default:
-		p.line("  ", "eligible %s, %s later", shortTime(w.Eligible, v.at), span(held))
+		p.line("  ", "eligible %s, %s later", unit.ShortTime(w.Eligible, v.at), span(held))
 	}
 	switch {
 	case w.Start > 0:
-		p.line("  ", "started %s, after %s in the queue, on %s", shortTime(w.Start, v.at), span(queued), or(w.Hosts, "its nodes"))
+		p.line("  ", "started %s, after %s in the queue, on %s", unit.ShortTime(w.Start, v.at), span(queued), or(w.Hosts, "its nodes"))
 	case w.End > 0 && w.Eligible == 0:
 		p.line("  ", "never started")
 	case w.End > 0:
@@ -128,7 +131,7 @@ func (v *pastView) story(p *page, w *slurm.Waited) {
 		if w.Start > 0 {
 			ran = ", after " + span(stretch(w.Start, w.End))
 		}
-		p.line("  ", "ended %s%s", shortTime(w.End, v.at), ran)
+		p.line("  ", "ended %s%s", unit.ShortTime(w.End, v.at), ran)
 	}
 }
 

@@ -57,7 +57,7 @@ func (v *queueView) json(w io.Writer) error {
 				b.WriteByte(',')
 			}
 			b.WriteString("\n    ")
-			if e.Encode(v.jobJSON(v.rows[n])) == nil {
+			if e.Encode(v.jobJSON(v.rows[n], v.diagnosed(n))) == nil {
 				b.Truncate(b.Len() - 1) // the newline
 			} else {
 				b.WriteString("null") // a number that JSON cannot write
@@ -145,14 +145,19 @@ type comparedJSON struct {
 	Command []string            `json:"advice_command"`
 }
 
-// jobJSON returns a pending job of the view.
-func (v *queueView) jobJSON(i int) jobJSON {
-	j := &v.jobs[i]
-	e := diagnosis.Diagnosis{Text: strings.ToLower(j.State)}
-	if j.Pending() {
-		e = v.rowDiagnosis(i)
+// diagnosed says why the n-th row waits.
+func (v *queueView) diagnosed(n int) *diagnosis.Diagnosis {
+	if v.why != nil && len(v.ids) == 0 {
+		return &v.why[n]
 	}
-	prio, components := v.priorityOf(i), v.components(i)
+	d := v.rowDiagnosis(v.rows[n])
+	return &d
+}
+
+// jobJSON returns a job of the view.
+func (v *queueView) jobJSON(i int, e *diagnosis.Diagnosis) jobJSON {
+	j := &v.jobs[i]
+	prio, components := v.standings[i].priority, v.components(i)
 	row := jobJSON{
 		JobID: j.Label, Raw: int64(j.ID), Tasks: optional(j.Tasks), Count: j.TaskCount(),
 		Name: j.Name, User: j.User, Account: optional(j.Account),
@@ -163,7 +168,7 @@ func (v *queueView) jobJSON(i int) jobJSON {
 		Nodes: int64(j.Nodes), CPUs: int64(j.CPUs),
 		GPUs: j.GPUs(), Memory: j.TRES["mem"] * (1 << 20), Reservation: optional(j.Reservation), Dependency: optional(j.Dependency),
 	}
-	if rank := v.ranks[i]; rank > 0 {
+	if rank := v.standings[i].rank; rank > 0 {
 		row.Rank = &rank
 	}
 	if j.Tasks != "" {
@@ -185,7 +190,7 @@ func (v *queueView) jobJSON(i int) jobJSON {
 		}
 	}
 	if len(v.ids) > 0 {
-		row.comparedJSON = v.comparedJSON(i, &e)
+		row.comparedJSON = v.comparedJSON(i, e)
 	}
 	return row
 }
@@ -197,14 +202,14 @@ func (v *queueView) comparedJSON(i int, e *diagnosis.Diagnosis) *comparedJSON {
 		seconds := e.Action.Minutes * 60
 		c.StartsNow = &seconds
 	}
-	if v.ranks[i] == 0 {
+	if v.standings[i].rank == 0 {
 		return &c
 	}
 	other := v.predecessor(i)
 	if other < 0 {
 		return &c
 	}
-	ahead := v.priorityOf(other) - v.priorityOf(i)
+	ahead := v.standings[other].priority - v.standings[i].priority
 	c.Before, c.AheadBy = &v.jobs[other].Label, &ahead
 	mine, theirs := v.components(i), v.components(other)
 	if lost := priority.Lost(mine, theirs); mine != nil && theirs != nil && lost[0].Lag > 0 {
@@ -227,8 +232,8 @@ func (v *queueView) metrics() []metric {
 		}
 		code := slurm.ReasonCode(j.Reason)
 		jobs[key{j.Partition, j.User, code}] += float64(j.TaskCount())
-		if v.candidates[i].Eligible {
-			first[j.Partition] = max(first[j.Partition], v.priorityOf(i))
+		if v.standings[i].eligible {
+			first[j.Partition] = max(first[j.Partition], v.standings[i].priority)
 		}
 	}
 	var all []metric

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/priority"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -28,7 +30,7 @@ type shares struct {
 
 // sharesOf reads them from sprio directly: a hundred thousand rows are many.
 func (v *queueView) sharesOf(i int) shares {
-	f := v.factorsRow(i)
+	f := v.standings[i].factors
 	if f == nil {
 		return shares{}
 	}
@@ -62,8 +64,8 @@ func (v *queueView) weightOf(column int) string {
 // for their weights.
 const wideEnough = 90
 
-// list writes the table of jobs.
-func (v *queueView) list(p *page) {
+// list writes the table of some rows, one of which may be marked by its label.
+func (v *queueView) list(p *page, rows []int, chosen string) {
 	t := app.Table{
 		Header: []string{" ", "RANK", "JOBID", "USER", "PARTITION", "PRIORITY"}, Right: []string{"RANK", "JOBID", "USER", "PRIORITY"},
 		OneLine: true,
@@ -75,21 +77,24 @@ func (v *queueView) list(p *page) {
 	}
 	t.Header, weights = append(t.Header, "START", "WHY"), append(weights, "", "")
 	offset := 0
-	if v.factors.At != nil && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
+	if v.hasFactors && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
 		offset = 1
 		t.Add(weights...) // as sprio -w shows them
 	}
 	used, starts := [factorCount]bool{}, false
-	cells, why := make([]string, 0, len(t.Header)), v.reasons()
-	for _, i := range v.rows {
+	cells, why := make([]string, 0, len(t.Header)), map[int]*diagnosis.Diagnosis{}
+	for n, i := range v.rows {
+		why[i] = &v.why[n]
+	}
+	for _, i := range rows {
 		j, rank, mark := &v.jobs[i], "-", ""
-		if v.screen != nil && j.Label == v.screen.chosen {
+		if j.Label == chosen {
 			mark = ">"
 		}
-		if r := v.ranks[i]; r > 0 {
+		if r := v.standings[i].rank; r > 0 {
 			rank = strconv.Itoa(r)
 		}
-		cells = append(cells[:0], mark, rank, j.Label, j.User, j.Partition, strconv.FormatInt(int64(v.priorityOf(i)), 10))
+		cells = append(cells[:0], mark, rank, j.Label, j.User, j.Partition, strconv.FormatInt(int64(v.standings[i].priority), 10))
 		s := v.sharesOf(i)
 		for k, value := range s.value {
 			used[k] = used[k] || value != 0
@@ -100,9 +105,9 @@ func (v *queueView) list(p *page) {
 			}
 		}
 		starts = starts || j.Start > 0
-		t.Add(append(cells, shortTime(j.Start, v.at), why(i))...)
+		t.Add(append(cells, unit.ShortTime(j.Start, v.at), why[i].Text)...)
 	}
-	if v.screen == nil {
+	if chosen == "" {
 		t.Omit = append(t.Omit, " ")
 	}
 	for k, f := range factorColumns {
@@ -114,38 +119,13 @@ func (v *queueView) list(p *page) {
 		t.Omit = append(t.Omit, "START")
 	}
 	t.Brief = func(row int) string {
-		if row < offset || !v.jobs[v.rows[row-offset]].Pending() {
+		if row < offset {
 			return ""
 		}
-		return v.jobs[v.rows[row-offset]].Brief()
+		return why[rows[row-offset]].Brief
 	}
 	p.table(&t)
 	v.footnotes(p)
-}
-
-// reasons says why jobs wait, each reason explained once.
-func (v *queueView) reasons() func(i int) string {
-	type reason struct {
-		code            string
-		reserved, named bool
-	}
-	why := map[reason]string{}
-	return func(i int) string {
-		j := &v.jobs[i]
-		if !j.Pending() {
-			return strings.ToLower(j.State)
-		}
-		if v.plan != nil {
-			return v.rowDiagnosis(i).Text
-		}
-		of := reason{j.Reason, j.Reservation != "", j.ReqNodes != ""}
-		plain, ok := why[of]
-		if !ok {
-			plain = j.Explain().Plain
-			why[of] = plain
-		}
-		return plain
-	}
 }
 
 // footnotes say what the table cannot.
@@ -225,8 +205,8 @@ var fields = map[string]field{
 	"eligible":  stampField("ELIGIBLE", func(j *slurm.Job) int64 { return j.Eligible }),
 	"start":     stampField("START", func(j *slurm.Job) int64 { return j.Start }),
 	"end":       stampField("END", func(j *slurm.Job) int64 { return j.End }),
-	"priority":  {"PRIORITY", func(v *queueView, i int) string { return number(v.priorityOf(i), 0) }},
-	"rank":      {"RANK", func(v *queueView, i int) string { return strconv.Itoa(v.ranks[i]) }},
+	"priority":  {"PRIORITY", func(v *queueView, i int) string { return number(v.standings[i].priority, 0) }},
+	"rank":      {"RANK", func(v *queueView, i int) string { return strconv.Itoa(v.standings[i].rank) }},
 	"age":       factorField("AGE", 0),
 	"fairshare": factorField("FAIRSHARE", 1),
 	"jobsize":   factorField("JOBSIZE", 2),

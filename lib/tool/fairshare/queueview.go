@@ -23,39 +23,50 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// queueView is the pending jobs, in the order in which they are considered.
-type queueView struct {
+// queueQuery is what was requested of the queue.
+type queueQuery struct {
 	ask                         *planner.Asker
 	users, accounts, partitions []string
 	ids                         []string // jobs that were requested
 	fields                      []field
 	noHeader                    bool
 	first                       int           // 0: all
-	budget                      time.Duration // for the plan of jobs that were requested
+	budget                      time.Duration // for the plan
+	running                     bool          // jobs that run, too
+}
 
+// queueView is the queue at one time, in the order in which jobs are considered. Nothing changes it once it is made:
+//
+//	query -> Slurm's rows, and a plan of them -> a standing for each, their order -> the rows that were requested, with why they wait
+type queueView struct {
+	queueQuery
 	at         time.Time
 	config     slurm.Config
 	weights    priority.Weights
 	limits     []slurm.Partition
 	jobs       []slurm.Job
-	factors    planner.FactorRows
-	factorOf   []int32 // of each job its row in factors, or -1
-	noFactors  string  // why sprio has none
-	candidates []forecast.Candidate
-	order      []int            // of all pending jobs, indices into jobs
-	ranks      []int            // of each job
-	waiting    map[string]int   // jobs in line, by partition
-	rows       []int            // the jobs that are shown
-	subject    []int            // of them, the rows of the one job whose story is told
-	plan       *planner.Planner // of the queue, where jobs were requested
-	facts      diagnosis.Facts  // what diagnoses follow from
-	later      func(rows []int) (diagnosis.StartKind, int64)
-	hidden     bool         // Slurm hides the nodes, so there is no plan
-	screen     *queueScreen // while keys steer it
+	noFactors  string // why sprio has none
+	hasFactors bool
+	standings  []standing            // of each job
+	order      []int                 // of all pending jobs, indices into jobs
+	waiting    map[string]int        // jobs in line, by partition
+	rows       []int                 // the jobs that are shown
+	subject    []int                 // of them, the rows of the one job whose story is told
+	facts      diagnosis.Facts       // what diagnoses follow from
+	why        []diagnosis.Diagnosis // of a list, why each of its rows waits
+	hidden     bool                  // Slurm hides the nodes, so there is no plan
 }
 
-func newQueueView(a *planner.Asker, c *cli.Context) (*queueView, error) {
-	v := &queueView{
+// standing is where a row of the queue stands.
+type standing struct {
+	factors  *slurm.Factors // sprio's row; nil: none
+	priority float64
+	rank     int  // in its partition; 0: not in line
+	eligible bool // it is in line
+}
+
+func newQueueQuery(a *planner.Asker, c *cli.Context) (*queueQuery, error) {
+	v := &queueQuery{
 		ask: a, users: list(c.String("user")), accounts: list(c.String("account")), partitions: list(c.String("partition")),
 		noHeader: c.Bool("noheader"),
 	}
@@ -106,76 +117,78 @@ func splitJobs(s string) []string {
 	return slices.DeleteFunc(hostlist.Split(s), func(p string) bool { return p == "" })
 }
 
-// load looks at the queue. A look that fails, or that ends midway, leaves what the last one showed:
-// rows are indices into the jobs of the same look.
-func (v *queueView) load(ctx context.Context) error {
-	if done, err := v.inside(ctx); done || err != nil {
-		return err
-	}
-	next := *v
-	next.rows = nil
-	if err := next.look(ctx); err != nil {
-		return err
-	}
-	*v = next
-	return nil
+// slurmRows is what Slurm says of the queue, by a plan of it if there is one.
+type slurmRows struct {
+	config    slurm.Config
+	limits    []slurm.Partition
+	jobs      []slurm.Job
+	factors   planner.FactorRows
+	noFactors string
+	plan      *planner.Planner
+	hidden    bool
 }
 
-func (v *queueView) look(ctx context.Context) error {
-	if err := v.query(ctx); err != nil {
-		return err
+// load looks at the queue.
+func (q *queueQuery) load(ctx context.Context) (answer, error) {
+	v, err := q.look(ctx)
+	if err != nil {
+		return nil, err
 	}
-	v.at = v.ask.Now()
-	if v.config.Multifactor() && v.factors.At == nil && v.noFactors == "" {
+	return v, nil
+}
+
+func (q *queueQuery) look(ctx context.Context) (*queueView, error) {
+	said, err := q.query(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &queueView{
+		queueQuery: *q, at: q.ask.Now(), config: said.config, weights: planner.Weights(said.config), limits: said.limits, jobs: said.jobs,
+		noFactors: said.noFactors, hasFactors: said.factors.At != nil, hidden: said.hidden,
+	}
+	v.facts = diagnosis.Facts{Partitions: v.limits, Now: v.at}
+	if v.config.Multifactor() && !v.hasFactors && v.noFactors == "" {
 		v.noFactors = "sprio printed nothing"
 	}
-	v.weights = planner.Weights(v.config)
-	v.sort()
+	plansOfOthers(v.jobs, v.limits)
+	v.stand(said)
 	if err := v.check(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	if err := v.choose(); err != nil {
-		return err
+	if v.rows, err = v.choose(); err != nil {
+		return nil, err
 	}
-	v.facts = diagnosis.Facts{
-		Partitions: v.limits, Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
+	if v.subject = v.one(); len(v.subject) == 0 && len(v.fields) == 0 {
+		v.why = make([]diagnosis.Diagnosis, len(v.rows))
+		for n, i := range v.rows {
+			v.why[n] = v.brief(i)
+		}
 	}
-	if v.subject = v.one(); v.plan != nil {
-		v.facts.Plan, v.facts.Row = v.plan.Plan, v.plan.Row
-		v.facts.Nodes, v.facts.QOS, v.facts.Later = v.plan.Nodes, v.plan.QOS, v.later
-		v.planned()
-	}
-	return nil
+	return v, nil
 }
 
-// query asks Slurm for the queue: with a plan of it where jobs were requested, one of which may run.
-func (v *queueView) query(ctx context.Context) error {
-	v.plan, v.hidden, v.jobs, v.factors, v.noFactors = nil, false, nil, planner.FactorRows{}, ""
-	var states []string
-	if len(v.ids) > 0 && len(v.fields) == 0 {
-		n := planner.Planner{Budget: v.budget}
-		err := n.Load(ctx, v.ask)
+// query asks Slurm for the queue: with a plan of it, unless single fields are printed.
+func (q *queueQuery) query(ctx context.Context) (r slurmRows, err error) {
+	if len(q.fields) == 0 {
+		n := planner.Planner{Budget: q.budget}
+		err := n.Load(ctx, q.ask)
 		if err == nil {
-			over := n.Over(ctx)
-			v.later = func(rows []int) (diagnosis.StartKind, int64) {
-				start, basis := n.ByLimits(over, rows)
-				return kindOf[basis], start
-			}
-			v.plan, v.config, v.limits, v.jobs, v.factors, v.noFactors = &n, n.Config, n.Partitions, n.Jobs, n.Factors, n.NoFactors
+			r = slurmRows{n.Config, n.Partitions, n.Jobs, n.Factors, n.NoFactors, &n, false}
 			n.Factors = planner.FactorRows{}
-			return nil
+			return r, nil
 		}
-		if v.hidden = errors.Is(err, planner.ErrNodesHidden); !v.hidden {
-			return err
+		if r.hidden = errors.Is(err, planner.ErrNodesHidden); !r.hidden {
+			return r, err
 		}
-	} else if len(v.ids) == 0 {
-		states = append(states, "PENDING")
-		if v.screen != nil && v.screen.running {
+	}
+	var states []string
+	if len(q.ids) == 0 {
+		if states = []string{"PENDING"}; q.running {
 			states = append(states, "RUNNING")
 		}
 	}
-	return planner.Together(ctx, v.ask.Config(&v.config), v.ask.Partitions(&v.limits),
-		v.ask.Jobs(&v.jobs, nil, states...), v.ask.Factors(&v.factors, &v.noFactors))
+	return r, planner.Together(ctx, q.ask.Config(&r.config), q.ask.Partitions(&r.limits),
+		q.ask.Jobs(&r.jobs, nil, states...), q.ask.Factors(&r.factors, &r.noFactors))
 }
 
 // kindOf is how far a start can be believed.
@@ -183,75 +196,84 @@ var kindOf = map[planner.Basis]diagnosis.StartKind{
 	planner.Nothing: diagnosis.Unknown, planner.ByWork: diagnosis.About, planner.ByLimits: diagnosis.By,
 }
 
-// planned tells where and when the requested jobs start in each of their partitions, as the plan has it.
-func (v *queueView) planned() {
-	for _, i := range v.rows {
+// stand finds where each job stands, and when and where it starts as the plan has it.
+func (v *queueView) stand(said slurmRows) {
+	tiers := map[string]float64{}
+	for _, p := range v.limits {
+		tiers[p.Name] = float64(p.PriorityTier)
+	}
+	v.standings = make([]standing, len(v.jobs))
+	v.waiting = map[string]int{}
+	candidates := make([]forecast.Candidate, len(v.jobs))
+	for i := range v.jobs {
+		j, s := &v.jobs[i], &v.standings[i]
+		if s.priority = float64(j.Priority); j.Pending() && j.Priority > 0 {
+			if at := said.factors.Find(j); at >= 0 {
+				s.factors = &said.factors.Rows[at]
+				s.priority = planner.Effective(v.config, j, s.factors.Priority)
+			}
+		}
+		candidates[i] = forecast.Candidate{
+			Partition: j.Partition, Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Submit: j.Submit, JobID: j.ArrayID,
+			Priority: s.priority, Count: j.RunnableTasks(), Eligible: j.Pending() && j.Priority > 0 && j.Competes(),
+		}
+		if s.eligible = candidates[i].Eligible; s.eligible {
+			v.waiting[j.Partition] += candidates[i].Count
+		}
+	}
+	v.order = forecast.Order(candidates)
+	for i, rank := range forecast.Ranks(candidates, v.order) {
+		v.standings[i].rank = rank
+	}
+	if said.plan != nil {
+		v.facts = said.plan.Facts()
+		v.planned(said.plan)
+	}
+}
+
+// planned takes ranks, starts and nodes from a plan.
+func (v *queueView) planned(n *planner.Planner) {
+	over := n.Over(context.Background())
+	v.facts.Later = func(rows []int) (diagnosis.StartKind, int64) {
+		start, basis := n.ByLimits(over, rows)
+		return kindOf[basis], start
+	}
+	for i := range v.jobs {
 		j := &v.jobs[i]
-		row := v.plan.Row(j)
+		row := n.Row(j)
 		if row < 0 || !j.Pending() {
 			continue
 		}
 		j.Start, j.End, j.SchedNodes = 0, 0, ""
-		r := &v.plan.Plan.Results[row]
+		r := &n.Plan.Results[row]
 		switch r.Verdict {
 		case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
 			j.Start, j.SchedNodes = r.Start, hostlist.Compress(r.Nodes)
 			if j.Limit > 0 && j.Limit != slurm.Unlimited {
 				j.End = j.Start + int64(j.Limit.Seconds())
 			}
+		case forecast.Waits:
+			j.Start = r.Start
 		}
-		if v.ranks[i] = r.Rank; r.Rank == 0 {
-			v.candidates[i].Eligible = false
-		}
-	}
-}
-
-func (v *queueView) sort() {
-	tiers := map[string]float64{}
-	for _, p := range v.limits {
-		tiers[p.Name] = float64(p.PriorityTier)
-	}
-	v.factorOf = make([]int32, len(v.jobs))
-	for i := range v.jobs {
-		v.factorOf[i] = -1
-		if j := &v.jobs[i]; j.Pending() && j.Priority > 0 {
-			v.factorOf[i] = v.factors.Find(j)
+		if v.standings[i].rank = r.Rank; r.Rank == 0 {
+			v.standings[i].eligible = false
 		}
 	}
-	if v.factors.At != nil {
-		v.factors.At = map[planner.FactorKey]int32{}
-	}
-	v.plansOfOthers()
-	v.candidates = make([]forecast.Candidate, len(v.jobs))
-	v.waiting = map[string]int{}
-	for i := range v.jobs {
-		j := &v.jobs[i]
-		c := forecast.Candidate{
-			Partition: j.Partition, Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Submit: j.Submit, JobID: j.ArrayID,
-			Priority: v.priorityOf(i), Count: j.RunnableTasks(), Eligible: j.Pending() && j.Priority > 0 && j.Competes(),
-		}
-		v.candidates[i] = c
-		if c.Eligible {
-			v.waiting[j.Partition] += c.Count
-		}
-	}
-	v.order = forecast.Order(v.candidates)
-	v.ranks = forecast.Ranks(v.candidates, v.order)
 }
 
 // plansOfOthers takes away the start that squeue repeats for each partition of a job: it
 // is that in the partition which has the planned nodes.
-func (v *queueView) plansOfOthers() {
-	rows := make(map[uint64]int, len(v.jobs))
-	for i := range v.jobs {
-		rows[v.jobs[i].ID]++
+func plansOfOthers(jobs []slurm.Job, partitions []slurm.Partition) {
+	rows := make(map[uint64]int, len(jobs))
+	for i := range jobs {
+		rows[jobs[i].ID]++
 	}
 	nodes := map[string][]string{}
-	for i := range v.limits {
-		nodes[v.limits[i].Name], _ = hostlist.Expand(v.limits[i].Nodes)
+	for i := range partitions {
+		nodes[partitions[i].Name], _ = hostlist.Expand(partitions[i].Nodes)
 	}
-	for i := range v.jobs {
-		j := &v.jobs[i]
+	for i := range jobs {
+		j := &jobs[i]
 		if rows[j.ID] < 2 || j.SchedNodes == "" || !j.Pending() {
 			continue
 		}
@@ -262,26 +284,10 @@ func (v *queueView) plansOfOthers() {
 	}
 }
 
-// factorsRow is sprio's row of a job, or nil.
-func (v *queueView) factorsRow(i int) *slurm.Factors {
-	if at := v.factorOf[i]; at >= 0 {
-		return &v.factors.Rows[at]
-	}
-	return nil
-}
-
-// priorityOf is the priority of a job in its partition.
-func (v *queueView) priorityOf(i int) float64 {
-	if f := v.factorsRow(i); f != nil {
-		return planner.Effective(v.config, &v.jobs[i], f.Priority)
-	}
-	return float64(v.jobs[i].Priority)
-}
-
 // components are the addends of a job's priority; nil where there are none, as with
 // priority/basic.
 func (v *queueView) components(i int) []priority.Part {
-	f := v.factorsRow(i)
+	f := v.standings[i].factors
 	if f == nil {
 		return nil
 	}
@@ -353,8 +359,7 @@ func (v *queueView) check(ctx context.Context) error {
 }
 
 // choose picks the rows that were requested.
-func (v *queueView) choose() error {
-	v.rows = v.rows[:0]
+func (v *queueView) choose() (rows []int, err error) {
 	found := make([]bool, len(v.ids))
 	for _, i := range v.order {
 		j := &v.jobs[i]
@@ -369,23 +374,19 @@ func (v *queueView) choose() error {
 				wanted, found[k] = true, true
 			}
 		}
-		if wanted && (len(v.ids) > 0 || j.Pending() || v.screen != nil) {
-			v.rows = append(v.rows, i)
+		if wanted && (len(v.ids) > 0 || j.Pending() || v.running && j.State == "RUNNING") {
+			rows = append(rows, i)
 		}
 	}
 	for k, ok := range found {
 		if !ok {
-			return v.noJob(v.ids[k])
+			return nil, v.noJob(v.ids[k])
 		}
 	}
-	if v.first > 0 && len(v.rows) > v.first {
-		v.rows = v.rows[:v.first]
+	if v.first > 0 && len(rows) > v.first {
+		rows = rows[:v.first]
 	}
-	if v.screen != nil {
-		v.screen.all = slices.Clone(v.rows)
-		v.arrange()
-	}
-	return nil
+	return rows, nil
 }
 
 // isJob reports whether a row is the job, or has the task, that a user calls id.
@@ -435,23 +436,16 @@ func (v *queueView) noJob(id string) error {
 }
 
 func (v *queueView) text(p *page) error {
-	if done, err := v.screenText(p); done {
-		return err
-	}
 	switch {
 	case len(v.fields) > 0:
 		v.raw(p)
-		return nil
 	case len(v.subject) > 0:
-		return v.story(p)
-	case len(v.rows) == 0 && v.screen != nil && len(v.screen.all) > 0:
-		p.line("", "no job matches the filter")
-		return nil
+		v.story(p)
 	case len(v.rows) == 0:
 		p.line("", "no job waits%s", v.whose())
-		return nil
+	default:
+		v.list(p, v.rows, "")
 	}
-	v.list(p)
 	return nil
 }
 

@@ -19,13 +19,17 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// sharesView is the association tree.
-type sharesView struct {
+// sharesQuery asks for the association tree.
+type sharesQuery struct {
 	ask             *planner.Asker
 	users, accounts []string
 	mine            bool // the users are the one who asks
 	all             bool
+}
 
+// sharesView is the association tree.
+type sharesView struct {
+	sharesQuery
 	at     time.Time
 	config slurm.Config
 	rows   []slurm.Share
@@ -35,8 +39,8 @@ type sharesView struct {
 	billed bool   // usage is counted by TRESBillingWeights
 }
 
-func newSharesView(a *planner.Asker, c *cli.Context) (*sharesView, error) {
-	v := &sharesView{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all")}
+func newSharesQuery(a *planner.Asker, c *cli.Context) (*sharesQuery, error) {
+	v := &sharesQuery{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all")}
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {
 		name, err := nss.Me()
 		if err != nil {
@@ -47,16 +51,17 @@ func newSharesView(a *planner.Asker, c *cli.Context) (*sharesView, error) {
 	return v, nil
 }
 
-func (v *sharesView) load(ctx context.Context) error {
+func (q *sharesQuery) load(ctx context.Context) (answer, error) {
+	v := &sharesView{sharesQuery: *q}
 	if err := v.ask.Config(&v.config)(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if !v.config.Accounting() { // what sshare says then differs between versions
-		return noAccounting("the association tree")
+		return nil, noAccounting("the association tree")
 	}
 	var partitions []slurm.Partition
 	if err := planner.Together(ctx, planner.Listing(&v.rows, v.ask.Client.Shares), v.ask.Partitions(&partitions)); err != nil {
-		return err
+		return nil, err
 	}
 	v.billed = slices.ContainsFunc(partitions, func(p slurm.Partition) bool { return len(p.BillingWeights) > 0 })
 	v.at = v.ask.Now()
@@ -69,14 +74,14 @@ func (v *sharesView) load(ctx context.Context) error {
 		}
 	}
 	if err := checkUsers(v.users, users); err != nil && !v.mine {
-		return err
+		return nil, err
 	}
 	if err := checkNames("account", v.accounts, accounts); err != nil {
-		return err
+		return nil, err
 	}
 	v.stand = forecast.NewStandings(v.config, v.rows)
-	v.choose()
-	return nil
+	v.shown, v.own = q.choose(v.rows)
+	return v, nil
 }
 
 func (v *sharesView) algorithmName() string {
@@ -91,32 +96,33 @@ func (v *sharesView) algorithmName() string {
 
 // choose decides which rows are shown: those requested, all below an account
 // asked for, and the accounts above.
-func (v *sharesView) choose() {
-	v.shown, v.own = make([]bool, len(v.rows)), make([]bool, len(v.rows))
+func (q *sharesQuery) choose(rows []slurm.Share) (shown, own []bool) {
+	shown, own = make([]bool, len(rows)), make([]bool, len(rows))
 	below := -1
-	for i, r := range v.rows {
+	for i, r := range rows {
 		if below >= 0 && r.Depth <= below {
 			below = -1
 		}
-		chosen := v.all || below >= 0
-		if r.User == "" && slices.Contains(v.accounts, r.Account) && below < 0 {
+		chosen := q.all || below >= 0
+		if r.User == "" && slices.Contains(q.accounts, r.Account) && below < 0 {
 			below, chosen = r.Depth, true
 		}
-		if r.User != "" && slices.Contains(v.users, r.User) && (len(v.accounts) == 0 || chosen) {
-			v.own[i], chosen = true, true
-		} else if len(v.users) > 0 && len(v.accounts) > 0 && r.User != "" {
-			chosen = v.all
+		if r.User != "" && slices.Contains(q.users, r.User) && (len(q.accounts) == 0 || chosen) {
+			own[i], chosen = true, true
+		} else if len(q.users) > 0 && len(q.accounts) > 0 && r.User != "" {
+			chosen = q.all
 		}
 		if !chosen {
 			continue
 		}
-		v.shown[i] = true
+		shown[i] = true
 		for j, depth := i-1, r.Depth; j >= 0 && depth > 0; j-- {
-			if v.rows[j].Depth < depth {
-				v.shown[j], depth = true, v.rows[j].Depth
+			if rows[j].Depth < depth {
+				shown[j], depth = true, rows[j].Depth
 			}
 		}
 	}
+	return shown, own
 }
 
 func (v *sharesView) text(p *page) error {

@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,11 +10,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/priority"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // story reports everything about one job: a row for each partition it waits for.
-func (v *queueView) story(p *page) error {
+func (v *queueView) story(p *page) {
 	j := &v.jobs[v.subject[0]]
 	if !j.Pending() {
 		p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
@@ -21,7 +23,7 @@ func (v *queueView) story(p *page) error {
 		v.answer(p, j)
 	}
 	p.line("  ", "user %s, account %s, QoS %s, submitted %s",
-		or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
+		or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), unit.ShortTime(j.Submit, v.at))
 	for k, i := range v.subject {
 		switch of := &v.jobs[i]; {
 		case of.HetID != 0 && (k == 0 || v.jobs[v.subject[k-1]].ID != of.ID):
@@ -47,7 +49,7 @@ func (v *queueView) story(p *page) error {
 	}
 	if !j.Pending() {
 		v.notWaiting(p, j)
-		return nil
+		return
 	}
 	p.print("\n")
 	t := app.Table{
@@ -55,21 +57,14 @@ func (v *queueView) story(p *page) error {
 		Right:  []string{"RANK", "PRIORITY"}, Whole: []string{"PARTITION", "EXPECTED START"},
 	}
 	for _, i := range v.subject {
-		where := v.jobs[i].Partition
-		if v.jobs[i].HetID != 0 {
-			where += " (" + v.jobs[i].Label + ")"
-		}
-		t.Add(where, v.rankText(i), number(v.priorityOf(i), 0), v.startText(i), v.jobs[i].SchedNodes)
+		t.Add(v.placeOf(i), v.rankText(i), number(v.standings[i].priority, 0), v.startText(i), v.jobs[i].SchedNodes)
 	}
 	p.table(&t)
-	for _, i := range v.subject {
-		v.factorsOf(p, i)
-	}
-	if len(v.subject) > 0 && v.candidates[v.subject[0]].Eligible {
+	v.factors(p)
+	if len(v.subject) > 0 && v.standings[v.subject[0]].eligible {
 		v.before(p)
 	}
 	v.footnotes(p)
-	return nil
 }
 
 func or(s, other string) string {
@@ -139,16 +134,31 @@ func (v *queueView) diagnosis() diagnosis.Diagnosis {
 
 // rowDiagnosis says why a job waits in one partition.
 func (v *queueView) rowDiagnosis(i int) diagnosis.Diagnosis {
-	if v.jobs[i].HetID == 0 {
-		return v.facts.Of(&v.jobs[i])
+	if !v.jobs[i].Pending() {
+		return diagnosis.Diagnosis{Text: strings.ToLower(v.jobs[i].State)}
 	}
-	var rows []*slurm.Job // all components start together
+	return v.facts.Of(v.together(i)...)
+}
+
+// brief is rowDiagnosis for a list.
+func (v *queueView) brief(i int) diagnosis.Diagnosis {
+	if !v.jobs[i].Pending() {
+		return diagnosis.Diagnosis{Text: strings.ToLower(v.jobs[i].State)}
+	}
+	return v.facts.Briefly(v.together(i)...)
+}
+
+// together are the rows of the job of a row in its partition: of a heterogeneous job, those of all components, which start together.
+func (v *queueView) together(i int) (rows []*slurm.Job) {
+	if v.jobs[i].HetID == 0 {
+		return []*slurm.Job{&v.jobs[i]}
+	}
 	for k := range v.jobs {
 		if j := &v.jobs[k]; j.HetID == v.jobs[i].HetID && j.Pending() {
 			rows = append(rows, j)
 		}
 	}
-	return v.facts.Of(rows...)
+	return rows
 }
 
 // startText is when a row is expected to start.
@@ -165,68 +175,106 @@ func (v *queueView) startText(i int) string {
 }
 
 func (v *queueView) rankText(i int) string {
-	if v.ranks[i] == 0 {
+	if v.standings[i].rank == 0 {
 		return "not in line"
 	}
-	return fmt.Sprintf("%d of %d", v.ranks[i], v.waiting[v.jobs[i].Partition])
+	return fmt.Sprintf("%d of %d", v.standings[i].rank, v.waiting[v.jobs[i].Partition])
 }
 
 // notWaiting is the rest of the story of a job that runs.
 func (v *queueView) notWaiting(p *page, j *slurm.Job) {
 	p.print("\n")
 	if j.Start > 0 {
-		p.line("", "it is not pending: %s since %s on %s", strings.ToLower(j.State), shortTime(j.Start, v.at), or(j.NodeList, "its nodes"))
+		p.line("", "it is not pending: %s since %s on %s", strings.ToLower(j.State), unit.ShortTime(j.Start, v.at),
+			or(j.NodeList, "its nodes"))
 	}
 	if j.End > 0 {
 		p.line("", "its time limit ends %s", when(j.End, v.at))
 	}
 }
 
-// factorsOf writes where a job's priority in one partition comes from.
-func (v *queueView) factorsOf(p *page, i int) {
-	j := &v.jobs[i]
-	parts := v.components(i)
-	if parts == nil {
+// factors writes where a job's priority comes from: of the first of its rows all, of others what differs from it.
+func (v *queueView) factors(p *page) {
+	var rows []int
+	for _, i := range v.subject {
+		if v.components(i) != nil {
+			rows = append(rows, i)
+		}
+	}
+	if len(rows) == 0 {
 		return
 	}
-	prio := v.priorityOf(i)
-	p.printf("\n%s\n", p.paint(bold, "where the priority comes from in "+app.Sanitize(j.Partition)+":"))
-	if direct(parts, prio) {
-		p.line("  ", "an administrator has set it to %s; no factor counts", number(prio, 0))
+	p.printf("\n%s\n", p.paint(bold, "where the priority comes from:"))
+	first := v.components(rows[0])
+	if direct(first, v.standings[rows[0]].priority) {
+		p.line("  ", "an administrator has set it to %s; no factor counts", number(v.standings[rows[0]].priority, 0))
 		return
 	}
-	var shown []priority.Part
-	for _, part := range parts {
-		if part.Share != 0 || part.Factor != 0 {
-			shown = append(shown, part)
+	shares := make([]map[string]float64, len(rows)) // of each row, by factor
+	for k, i := range rows {
+		shares[k] = map[string]float64{}
+		for _, part := range v.components(i) {
+			shares[k][part.Name] = part.Share
 		}
 	}
 	largest := 1.0
+	shown := slices.DeleteFunc(slices.Clone(first), func(part priority.Part) bool {
+		counts := func(of map[string]float64) bool { return of[part.Name] != 0 }
+		return part.Factor == 0 && !slices.ContainsFunc(shares, counts)
+	})
 	for _, part := range shown {
 		largest = max(largest, part.Share)
 	}
 	t := app.Table{
-		Header: []string{"  FACTOR", "VALUE", "WEIGHT", "SHARE", ""},
-		Right:  []string{"VALUE", "WEIGHT", "SHARE"}, Drop: []string{"VALUE", "WEIGHT"},
+		Header: []string{"  FACTOR", "VALUE", "WEIGHT"}, Right: []string{"VALUE", "WEIGHT"}, Drop: []string{"VALUE", "WEIGHT"},
 		Paint: func(row int, text string) string {
-			if row == len(shown) {
+			if row >= len(shown) {
 				return text
 			}
 			return p.paint(green, text)
 		},
 	}
+	for _, i := range rows {
+		t.Header, t.Right = append(t.Header, v.placeOf(i)), append(t.Right, v.placeOf(i))
+	}
+	t.Header = append(t.Header, "")
 	for _, part := range shown {
-		value, weight := number(part.Factor, 4), number(part.Weight, 0)
+		cells := []string{"  " + partName(part.Name), number(part.Factor, 4), number(part.Weight, 0)}
 		if part.Name == "site" || part.Name == "nice" {
-			value, weight = "", ""
+			cells[1], cells[2] = "", ""
 		}
-		t.Add("  "+partName(part.Name), value, weight, number(part.Share, 2), bar(part.Share/largest, 20))
+		for k := range rows {
+			share := shares[k][part.Name]
+			if k > 0 && share == part.Share {
+				cells = append(cells, "=")
+				continue
+			}
+			cells = append(cells, number(share, 2))
+		}
+		t.Add(append(cells, bar(part.Share/largest, 20))...)
 	}
-	t.Add("  sum", "", "", number(priority.Sum(parts), 2), "Slurm: "+number(prio, 0))
+	sums, said := []string{"  sum", "", ""}, []string{"  Slurm says", "", ""}
+	for _, i := range rows {
+		sums = append(sums, number(priority.Sum(v.components(i)), 2))
+		said = append(said, number(v.standings[i].priority, 0))
+	}
+	t.Add(append(sums, "")...)
+	t.Add(append(said, "")...)
 	p.table(&t)
-	if f := v.factorsRow(i); prio > f.Priority {
-		p.line("  ", "here a priority only rises (PriorityFlags=INCR_ONLY): %s is from when the factors were higher", number(prio, 0))
+	for _, i := range rows {
+		if s := v.standings[i]; s.priority > s.factors.Priority {
+			p.line("  ", "here a priority only rises (PriorityFlags=INCR_ONLY): %s is from when the factors were higher",
+				number(s.priority, 0))
+		}
 	}
+}
+
+// placeOf is where a row of the job of a story waits.
+func (v *queueView) placeOf(i int) string {
+	if v.jobs[i].HetID != 0 {
+		return v.jobs[i].Partition + " (" + v.jobs[i].Label + ")"
+	}
+	return v.jobs[i].Partition
 }
 
 // partName is what a factor is called in prose.
@@ -261,13 +309,13 @@ func (v *queueView) before(p *page) {
 			continue
 		}
 		o := &v.jobs[other]
-		gap := v.priorityOf(other) - v.priorityOf(i)
+		gap := v.standings[other].priority - v.standings[i].priority
 		p.printf("\n%s\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
 		if gap < 0 {
 			p.line("  ", "job %s of %s, in spite of a lower priority: it has a reservation", o.Label, o.User)
 			continue
 		}
-		p.line("  ", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.priorityOf(other), 0), number(gap, 0))
+		p.line("  ", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.standings[other].priority, 0), number(gap, 0))
 		for _, line := range v.change(i, other, gap) {
 			p.line("  ", "%s", line)
 		}
@@ -281,7 +329,7 @@ func (v *queueView) predecessor(i int) int {
 		if k == i {
 			return last
 		}
-		if v.candidates[k].Eligible && v.jobs[k].Partition == v.jobs[i].Partition {
+		if v.standings[k].eligible && v.jobs[k].Partition == v.jobs[i].Partition {
 			last = k
 		}
 	}
@@ -297,7 +345,7 @@ func (v *queueView) change(i, other int, gap float64) []string {
 	if mine == nil || theirs == nil {
 		return nil
 	}
-	if direct(mine, v.priorityOf(i)) || direct(theirs, v.priorityOf(other)) {
+	if direct(mine, v.standings[i].priority) || direct(theirs, v.standings[other].priority) {
 		return []string{"an administrator has set a priority"}
 	}
 	var lines []string
@@ -351,7 +399,7 @@ func (v *queueView) remedy(name string, i int) string {
 // time of accrual (MaxJobsAccrue and the like) does not.
 func (v *queueView) waitingHelps(i, other int, gap float64) string {
 	age := func(k int) float64 {
-		f := v.factorsRow(k)
+		f := v.standings[k].factors
 		if f == nil {
 			return 0
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/locale"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -20,13 +21,14 @@ import (
 // colours, or anything else.
 // An error in writing shows when it is flushed.
 type page struct {
-	out   *bufio.Writer
-	width int // 0: as wide as it gets
-	color bool
+	out    *bufio.Writer
+	width  int // 0: as wide as it gets
+	height int // of a screen on which all is to be seen; 0: none
+	color  bool
 }
 
 func newPage(w io.Writer, width int, color bool) *page {
-	return &page{bufio.NewWriterSize(w, 64<<10), width, color}
+	return &page{out: bufio.NewWriterSize(w, 64<<10), width: width, color: color}
 }
 
 func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }
@@ -160,23 +162,6 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%ds", seconds)
 }
 
-// shortTime writes a time near now without what goes without saying.
-func shortTime(unix int64, now time.Time) string {
-	if unix == 0 {
-		return ""
-	}
-	t := time.Unix(unix, 0).In(now.Location())
-	y, m, d := t.Date()
-	ny, nm, nd := now.Date()
-	switch {
-	case y == ny && m == nm && d == nd:
-		return t.Format("15:04:05")
-	case y == ny:
-		return t.Format("Jan _2 15:04")
-	}
-	return t.Format("2006-01-02 15:04")
-}
-
 // when is a time and how far away it is.
 func when(unix int64, now time.Time) string {
 	if unix == 0 {
@@ -186,21 +171,11 @@ func when(unix int64, now time.Time) string {
 	if d <= 0 {
 		return "now"
 	}
-	return shortTime(unix, now) + " (in " + span(d) + ")"
+	return unit.ShortTime(unix, now) + " (in " + span(d) + ")"
 }
 
 // memory writes MiB for people.
-func memory(mb float64) string {
-	switch {
-	case mb >= 1024*1024:
-		return number(mb/1024/1024, 1) + "T"
-	case mb >= 10*1024: // a decimal, or a node of 16000M would seem to have the 16384M of --mem=16G
-		return strings.TrimSuffix(number(mb/1024, 1), ".0") + "G"
-	case mb >= 1024:
-		return number(mb/1024, 1) + "G"
-	}
-	return number(mb, 0) + "M"
-}
+func memory(mib float64) string { return unit.ShortSize(int64(mib) << 20) }
 
 func plural(n int, one, many string) string {
 	if n == 1 {

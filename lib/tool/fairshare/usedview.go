@@ -21,8 +21,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 )
 
-// usedView is what jobs used of what they requested, and what to request next time.
-type usedView struct {
+// usedQuery asks what jobs used.
+type usedQuery struct {
 	ask             *planner.Asker
 	ids             []string
 	since           time.Time
@@ -30,7 +30,11 @@ type usedView struct {
 	users, accounts []string
 	all, mine       bool
 	risk            float64
+}
 
+// usedView is what jobs used of what they requested, and what to request next time.
+type usedView struct {
+	usedQuery
 	at        time.Time
 	cluster   string
 	groups    []usedGroup
@@ -46,8 +50,8 @@ type usedGroup struct {
 	planner.Advice
 }
 
-func newUsedView(a *planner.Asker, c *cli.Context) (*usedView, error) {
-	v := &usedView{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all"), at: a.Now()}
+func newUsedQuery(a *planner.Asker, c *cli.Context) (*usedQuery, error) {
+	v := &usedQuery{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all")}
 	for _, arg := range c.Args().Slice() {
 		for _, id := range list(arg) {
 			if !jobLabel.MatchString(id) {
@@ -60,7 +64,7 @@ func newUsedView(a *planner.Asker, c *cli.Context) (*usedView, error) {
 		return nil, fault.Errorf(fault.Usage, "jobs cannot be combined with --since, --user, --account or --all")
 	}
 	var err error
-	if v.since, v.sinceAgo, err = moment(v.at, "since", c.String("since")); err != nil {
+	if v.since, v.sinceAgo, err = moment(a.Now(), "since", c.String("since")); err != nil {
 		return nil, err
 	}
 	if v.risk, err = unit.Risk(c.String("risk")); err != nil {
@@ -76,19 +80,19 @@ func newUsedView(a *planner.Asker, c *cli.Context) (*usedView, error) {
 	return v, nil
 }
 
-func (v *usedView) load(ctx context.Context) error {
-	v.at = v.ask.Now()
+func (q *usedQuery) load(ctx context.Context) (answer, error) {
+	v := &usedView{usedQuery: *q, at: q.ask.Now()}
 	if v.sinceAgo > 0 {
 		v.since = v.at.Add(-v.sinceAgo)
 	}
 	var config slurm.Config
 	if err := v.ask.Config(&config)(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if !config.Accounting() {
-		return noAccounting("used")
+		return nil, noAccounting("used")
 	}
-	v.cluster, v.groups, v.waiting, v.unchecked = config.Get("ClusterName"), nil, nil, ""
+	v.cluster = config.Get("ClusterName")
 	var runs []usage.Run
 	known := map[string]bool{}
 	period := slurm.Period{Since: v.since, Until: v.at, Users: v.users, Accounts: v.accounts}
@@ -101,11 +105,11 @@ func (v *usedView) load(ctx context.Context) error {
 		runs = append(runs, r)
 		return nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	for _, id := range v.ids {
 		if !known[id] {
-			return fault.Errorf(fault.Usage, "accounting has no job %s", id)
+			return nil, fault.Errorf(fault.Usage, "accounting has no job %s", id)
 		}
 	}
 	key := usage.ByName
@@ -115,7 +119,7 @@ func (v *usedView) load(ctx context.Context) error {
 	for _, g := range usage.Fold(runs, key) {
 		v.groups = append(v.groups, usedGroup{Group: g, sum: g.Sum(), learned: usage.Learn(g.Runs, v.risk)})
 	}
-	return v.advise(ctx)
+	return v, v.advise(ctx)
 }
 
 // maxAdvised limits for how many lines the planner is asked.

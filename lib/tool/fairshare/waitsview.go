@@ -13,19 +13,23 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// waitsView is how long jobs typically waited in each partition, by what they requested.
-type waitsView struct {
+// waitsQuery asks how long jobs waited.
+type waitsQuery struct {
 	ask                         *planner.Asker
 	since                       time.Time
 	sinceAgo                    time.Duration
 	users, accounts, partitions []string
+}
 
-	at      time.Time
-	cluster string
-	groups  []waitGroup
+// waitsView is how long jobs typically waited in each partition, by what they requested.
+type waitsView struct {
+	since, at time.Time
+	cluster   string
+	groups    []waitGroup
 }
 
 // A waitGroup are jobs of one size in one partition.
@@ -69,43 +73,43 @@ func sizeOf(w *slurm.Waited) waitSize {
 	return waitSize{}
 }
 
-func newWaitsView(a *planner.Asker, c *cli.Context) (*waitsView, error) {
-	v := &waitsView{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), partitions: list(c.String("partition"))}
+func newWaitsQuery(a *planner.Asker, c *cli.Context) (*waitsQuery, error) {
+	v := &waitsQuery{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), partitions: list(c.String("partition"))}
 	var err error
 	v.since, v.sinceAgo, err = moment(a.Now(), "since", c.String("since"))
 	return v, err
 }
 
-func (v *waitsView) load(ctx context.Context) error {
-	v.at = v.ask.Now()
-	if v.sinceAgo > 0 {
-		v.since = v.at.Add(-v.sinceAgo)
+func (q *waitsQuery) load(ctx context.Context) (answer, error) {
+	v := &waitsView{at: q.ask.Now(), since: q.since}
+	if q.sinceAgo > 0 {
+		v.since = v.at.Add(-q.sinceAgo)
 	}
 	var config slurm.Config
 	var partitions []slurm.Partition
-	if err := planner.Together(ctx, v.ask.Config(&config), v.ask.Partitions(&partitions)); err != nil {
-		return err
+	if err := planner.Together(ctx, q.ask.Config(&config), q.ask.Partitions(&partitions)); err != nil {
+		return nil, err
 	}
 	if !config.Accounting() {
-		return noAccounting("waits")
+		return nil, noAccounting("waits")
 	}
-	if err := checkNames("partition", v.partitions, partitionNames(partitions)); err != nil {
-		return err
+	if err := checkNames("partition", q.partitions, partitionNames(partitions)); err != nil {
+		return nil, err
 	}
-	v.cluster, v.groups = config.Get("ClusterName"), nil
+	v.cluster = config.Get("ClusterName")
 	type key struct {
 		partition string
 		size      waitSize
 	}
 	at := map[key]int{}
-	period := slurm.Period{Since: v.since, Until: v.at, Users: v.users, Accounts: v.accounts}
-	if err := v.ask.Client.EachWait(ctx, nil, period, func(w *slurm.Waited) error {
+	period := slurm.Period{Since: v.since, Until: v.at, Users: q.users, Accounts: q.accounts}
+	if err := q.ask.Client.EachWait(ctx, nil, period, func(w *slurm.Waited) error {
 		pending := w.State == "PENDING"
 		if !pending && (w.Start < v.since.Unix() || w.Eligible == 0) {
 			return nil // it started before the period, or was cancelled before it did
 		}
 		for partition := range strings.SplitSeq(w.Partition, ",") { // a pending job may have several
-			if len(v.partitions) > 0 && !slices.Contains(v.partitions, partition) {
+			if len(q.partitions) > 0 && !slices.Contains(q.partitions, partition) {
 				continue
 			}
 			k := key{partition, sizeOf(w)}
@@ -122,7 +126,7 @@ func (v *waitsView) load(ctx context.Context) error {
 		}
 		return nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	for _, g := range v.groups {
 		slices.Sort(g.waits)
@@ -130,7 +134,7 @@ func (v *waitsView) load(ctx context.Context) error {
 	slices.SortFunc(v.groups, func(a, b waitGroup) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.size.rank, b.size.rank))
 	})
-	return nil
+	return v, nil
 }
 
 // within returns how long the given part of the jobs waited at most.
@@ -140,10 +144,10 @@ func (g *waitGroup) within(part float64) time.Duration {
 
 func (v *waitsView) text(p *page) error {
 	if len(v.groups) == 0 {
-		p.line("", "no job that you may see has started since %s", shortTime(v.since.Unix(), v.at))
+		p.line("", "no job that you may see has started since %s", unit.ShortTime(v.since.Unix(), v.at))
 		return nil
 	}
-	title := "how long jobs waited that started since " + shortTime(v.since.Unix(), v.at) + ", from when they were eligible"
+	title := "how long jobs waited that started since " + unit.ShortTime(v.since.Unix(), v.at) + ", from when they were eligible"
 	p.printf("%s\n\n", p.paint(bold, title))
 	t := app.Table{
 		Header: []string{"PARTITION", "SIZE", "JOBS", "HALF WITHIN", "9 OF 10 WITHIN", "LONGEST", "STILL WAIT"},

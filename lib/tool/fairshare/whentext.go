@@ -5,23 +5,25 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/base/app"
+	"github.com/ponos-tools/ponos/lib/base/unit"
 )
 
-func (v *whenView) text(p *page) {
+func (v *whenView) text(p *page) error {
 	if v.score {
 		v.scoreText(p)
-		return
+		return nil
 	}
 	for _, a := range v.answers {
 		switch e := &a.Estimate; {
 		case a.running > 0:
-			p.line("", "job %s runs since %s", a.label, shortTime(a.running, v.at))
+			p.line("", "job %s runs since %s", a.label, unit.ShortTime(a.running, v.at))
 			continue
 		case a.Kind == diagnosis.Never:
 			p.line("", "%s will not start as it is: %s", jobName(a.label), a.Text)
@@ -72,16 +74,25 @@ func (v *whenView) text(p *page) {
 			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s",
 				plural(a.Runs, "run", "runs"), a.Like, plural(a.Estimate.Replays, "replay", "replays"))
 		}
-		if a.Limits > 0 && a.Basis != planner.ByLimits {
-			p.line("  ", "if all jobs ran to their time limits: %s", when(a.Limits, v.at))
-		}
-		if a.slurm > 0 {
-			p.line("  ", "Slurm itself, which knows time limits only, says: %s", when(a.slurm, v.at))
-		} else {
-			p.line("  ", "Slurm itself has no expected start")
-		}
+		p.line("  ", "%s", v.otherTimes(&a))
 	}
 	v.keptText(p)
+	return nil
+}
+
+// otherTimes are those that know time limits only.
+func (v *whenView) otherTimes(a *startAnswer) string {
+	var times []string
+	if a.Limits > 0 && a.Basis != planner.ByLimits {
+		times = append(times, when(a.Limits, v.at)+" if all jobs ran to their time limits")
+	}
+	if a.slurm > 0 {
+		times = append(times, when(a.slurm, v.at)+" by Slurm itself, which knows time limits only")
+	}
+	if len(times) == 0 {
+		return "Slurm itself has no expected start"
+	}
+	return "less likely: " + strings.Join(times, "; ")
 }
 
 // proof writes what the diagnosis of a job rests on, and what ends it where waiting does not.
@@ -164,16 +175,20 @@ func scoreTable(p *page, past []forecast.Scored) {
 		t.Add(methods[i].name, strconv.Itoa(s.Count), median, within, p90)
 	}
 	p.table(&t)
-	p.line("", "%s of the starts were within the range given for 90%%", percent(rows[0].Coverage))
+	p.line("", "%s of the starts were within the range given for 90%%; its mean interval score is %s, %s without past forecasts",
+		percent(rows[0].Coverage), exact(rows[0].Interval), exact(rows[0].Untaught))
 }
 
 type scoreJSON struct {
-	Forecast  string   `json:"forecast"`
-	Count     int      `json:"count"`
-	Median    float64  `json:"median_error_seconds"`
-	P90       float64  `json:"p90_error_seconds"`
-	WithinTwo float64  `json:"within_factor_two"`
-	Coverage  *float64 `json:"coverage"` // of the 90 % range; null: it has none
+	Forecast  string  `json:"forecast"`
+	Count     int     `json:"count"`
+	Median    float64 `json:"median_error_seconds"`
+	P90       float64 `json:"p90_error_seconds"`
+	WithinTwo float64 `json:"within_factor_two"`
+	// Of the 90 % range; null: it has none.
+	Coverage *float64 `json:"coverage"`
+	Interval *float64 `json:"interval_score_seconds"`
+	Untaught *float64 `json:"interval_score_untaught_seconds"`
 }
 
 func scoresOf(past []forecast.Scored) []scoreJSON {
@@ -182,7 +197,7 @@ func scoresOf(past []forecast.Scored) []scoreJSON {
 		s := forecast.Score(past, m.value)
 		row := scoreJSON{Forecast: m.name, Count: s.Count, Median: s.Median, P90: s.P90, WithinTwo: s.WithinTwo}
 		if i == 0 && s.Count > 0 {
-			row.Coverage = &s.Coverage
+			row.Coverage, row.Interval, row.Untaught = &s.Coverage, &s.Interval, &s.Untaught
 		}
 		list = append(list, row)
 	}

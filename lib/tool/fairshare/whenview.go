@@ -14,7 +14,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/diagnosis"
 	"github.com/ponos-tools/ponos/lib/advise/forecast"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
-	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/nss"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -43,20 +42,25 @@ examples:
   fairshare when --gpus=2 --time=4:00:00 -p gpu train.sh
 `
 
+// whenQuery asks when a job starts.
+type whenQuery struct {
+	score  bool
+	replay string
+	ids    []string
+	where  *whereQuery // options of sbatch
+	budget time.Duration
+}
+
 // whenView is when a job starts.
 type whenView struct {
-	asJSON, score bool
-	replay        string
-	ids           []string
-	where         *whereView // options of sbatch
-	budget        time.Duration
-
+	whenQuery
 	at      time.Time
 	plan    planner.Planner
 	history *forecast.History
 	noRuns  string // why nothing was learned
 	kept    *planner.Kept
-	notKept string // why forecasts cannot be kept
+	scored  []forecast.Scored // by which answers are calibrated
+	notKept string            // why forecasts cannot be kept
 	answers []startAnswer
 }
 
@@ -84,14 +88,14 @@ func whenLine(args []string) (ids []string, options sbatch.Options, command []st
 	return nil, options, command, err
 }
 
-func newWhenView(ids []string, options sbatch.Options, command []string) (*whenView, error) {
-	v := &whenView{asJSON: options.Has("json"), score: options.Has("score"), replay: options.Value("replay")}
+func newWhenQuery(ids []string, options sbatch.Options, command []string) (*whenQuery, error) {
+	v := &whenQuery{score: options.Has("score"), replay: options.Value("replay")}
 	var err error
 	if v.budget, err = budget(cmp.Or(options.Value("budget"), defaultBudget)); err != nil {
 		return nil, err
 	}
 	own := []string{"json", "score", "replay", "budget"}
-	options = slices.DeleteFunc(options, func(o sbatch.Option) bool { return slices.Contains(own, o.Name) })
+	options = slices.DeleteFunc(slices.Clone(options), func(o sbatch.Option) bool { return slices.Contains(own, o.Name) })
 	job := len(ids) > 0 || len(options) > 0 || len(command) > 0
 	switch {
 	case (v.score || v.replay != "") && job || v.score && v.replay != "":
@@ -105,53 +109,53 @@ func newWhenView(ids []string, options sbatch.Options, command []string) (*whenV
 		v.ids = ids
 	default:
 		var err error
-		v.where, err = newWhereView(options, append(ids, command...))
+		v.where, err = newWhereQuery(options, append(ids, command...))
 		return v, err
 	}
 	return v, nil
 }
 
 // showWhen runs the command.
-func showWhen(ctx context.Context, a *planner.Asker, v *whenView, stdout io.Writer) error {
-	if v.replay != "" {
-		return showReplay(ctx, v.replay, v.asJSON, a.Now(), stdout)
+func showWhen(ctx context.Context, a *planner.Asker, q *whenQuery, asJSON bool, stdout io.Writer) error {
+	if q.replay != "" {
+		return showReplay(ctx, q.replay, asJSON, a.Now(), stdout)
 	}
-	if err := v.load(ctx, a); err != nil {
+	v, err := q.load(ctx, a)
+	if err != nil {
 		return err
 	}
-	if v.asJSON {
-		return v.json(stdout)
-	}
-	p := newPage(stdout, app.Room(stdout), app.Color(stdout))
-	v.text(p)
-	return p.Flush()
+	return printTo(stdout, stdout, v, asJSON)
 }
 
-func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
-	v.plan.Budget = v.budget
+func (q *whenQuery) load(ctx context.Context, a *planner.Asker) (*whenView, error) {
+	v := &whenView{whenQuery: *q, plan: planner.Planner{Budget: q.budget}}
 	var runs []forecast.Past
 	load := func(ctx context.Context) error { return v.plan.QueryToReplay(ctx, a) }
 	if err := planner.Together(ctx, load, func(ctx context.Context) (err error) {
 		runs, v.noRuns, err = a.Ended(ctx)
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	if err := v.plan.Turn(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	v.at = v.plan.Now
 	v.history = forecast.NewHistory(runs)
 	if err := v.settle(ctx, a); err != nil {
-		return err
+		return nil, err
 	}
 	if v.score {
-		return nil
+		return v, nil
 	}
-	if v.where != nil {
-		return v.submitted(ctx, a)
+	learn, cancel := context.WithTimeout(ctx, v.plan.Left()/4)
+	defer cancel()
+	v.scored = v.kept.Taught(func() bool { return learn.Err() != nil }, v.at.Unix(), runs)
+	switch {
+	case v.where != nil:
+		return v, v.submitted(ctx, a)
 	}
-	return v.queued(ctx)
+	return v, v.queued(ctx)
 }
 
 // settle learns the outcomes of past forecasts.
@@ -214,7 +218,8 @@ func (v *whenView) queued(ctx context.Context) error {
 		for k, i := range rows {
 			waiting[k] = &v.plan.Jobs[i]
 		}
-		answer.Diagnosis = v.diagnose(v.plan.Plan, v.plan.Row, waiting)
+		facts := v.plan.Facts()
+		answer.Diagnosis = facts.Of(waiting...)
 		err := v.forecast(ctx, v.plan.Left()/time.Duration(len(v.ids)-n), &answer, v.plan.Plan, rows, j.Start)
 		if err != nil {
 			return err
@@ -238,17 +243,8 @@ func (v *whenView) forecast(
 	if answer.slurm = bySlurm; bySlurm < v.at.Unix() {
 		answer.slurm = 0
 	}
-	answer.Start, err = v.plan.StartOf(ctx, left, p, rows, v.history, v.kept.Scored(v.at.Unix()))
+	answer.Start, err = v.plan.StartOf(ctx, left, p, rows, v.history, v.scored)
 	return err
-}
-
-// diagnose says why a job waits, by a plan.
-func (v *whenView) diagnose(p *forecast.Plan, row func(*slurm.Job) int, rows []*slurm.Job) diagnosis.Diagnosis {
-	facts := diagnosis.Facts{
-		Plan: p, Row: row, Nodes: v.plan.Nodes, Partitions: v.plan.Partitions, QOS: v.plan.QOS,
-		Memory: memory, Time: func(unix int64) string { return shortTime(unix, v.at) },
-	}
-	return facts.Of(rows...)
 }
 
 // remember keeps a forecast, to be scored when the job has started. Of several within ten
@@ -316,27 +312,21 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 	for _, row := range rows {
 		answer.partitions = append(answer.partitions, w.Jobs[row].Partition)
 	}
-	test := whereAnswerOf(strings.Join(answer.partitions, ","), qos)
+	test := spot{partition: strings.Join(answer.partitions, ","), qos: qos}
 	if err := v.where.ask(ctx, a, &test); err != nil {
 		return err
 	}
 	if test.refusal != "" {
 		return fault.Errorf(fault.Failed, "Slurm would not accept the job: %s", test.refusal)
 	}
-	waiting := make([]*slurm.Job, len(rows))
-	for n, row := range rows {
-		waiting[n] = &slurm.Job{Label: answer.label, Partition: w.Jobs[row].Partition, State: "PENDING", Nodes: uint64(w.Jobs[row].Nodes)}
-	}
 	plan := forecast.NewPlan(v.plan.Over(ctx), &w, true)
-	answer.Diagnosis = v.diagnose(plan, func(j *slurm.Job) int { return rows[slices.Index(waiting, j)] }, waiting)
-	if err := v.forecast(ctx, v.plan.Left(), &answer, plan, rows, test.start); err != nil {
+	answer.Diagnosis = v.plan.Judge(plan, rows)
+	if err := v.forecast(ctx, v.plan.Left(), &answer, plan, rows, test.bySlurm); err != nil {
 		return err
 	}
 	v.answers = append(v.answers, answer)
 	return nil
 }
-
-func whereAnswerOf(partition, qos string) answer { return answer{partition: partition, qos: qos} }
 
 // about is a time of waiting as people say it.
 func about(seconds float64) string {

@@ -13,25 +13,21 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
-func showWhere(ctx context.Context, a *planner.Asker, v *whereView, stdout io.Writer) error {
-	if err := v.load(ctx, a); err != nil {
+func showWhere(ctx context.Context, a *planner.Asker, q *whereQuery, asJSON bool, stdout io.Writer) error {
+	v, err := q.load(ctx, a)
+	if err != nil {
 		return err
 	}
-	var err error
-	if v.asJSON {
-		err = v.json(stdout)
-	} else {
-		p := newPage(stdout, app.Room(stdout), app.Color(stdout))
-		v.text(p)
-		err = p.Flush()
+	if err := printTo(stdout, stdout, v, asJSON); err != nil {
+		return err
 	}
-	if err == nil && v.answers[0].refusal != "" {
+	if v.spots[0].refusal != "" {
 		return fault.Exit(int(fault.Failed), nil)
 	}
-	return err
+	return nil
 }
 
-func (v *whereView) text(p *page) {
+func (v *whereView) text(p *page) error {
 	rows := v.merged()
 	t := app.Table{
 		Header: []string{"START", "EXPECTED", "PARTITION", "QOS", "IN LINE", "NODES", "NOTE"},
@@ -53,7 +49,7 @@ func (v *whereView) text(p *page) {
 		}
 		t.Add(start, expected, r.partition, or(r.qos, "default"), fmt.Sprint(r.ahead), r.nodes, note)
 	}
-	learned := slices.ContainsFunc(rows, func(r answer) bool { return r.expected > 0 })
+	learned := slices.ContainsFunc(rows, func(r spot) bool { return r.expected > 0 })
 	if !learned {
 		t.Omit = []string{"EXPECTED"}
 	}
@@ -69,7 +65,7 @@ func (v *whereView) text(p *page) {
 	if v.noDatabase {
 		p.line("", "slurmdbd does not answer, so the accounts and QOS of the user are not known: only the default ones are tried")
 	}
-	for _, r := range v.answers {
+	for _, r := range v.spots {
 		if r.refusal == "" && r.preemptible && v.now(r.start) {
 			p.line("", "%s would start it now. The price: %s", r.partition, cost(r.preemptMode))
 			break
@@ -82,6 +78,7 @@ func (v *whereView) text(p *page) {
 	if learned {
 		p.line("", "EXPECTED is when it starts as jobs really run (fairshare when).")
 	}
+	return nil
 }
 
 // cost is what a preemptible partition means for a job.
@@ -121,7 +118,7 @@ func (v *whereView) json(w io.Writer) error {
 		Skipped    int          `json:"not_tried"`
 		Answers    []answerJSON `json:"answers"`
 	}{v.at.Format(time.RFC3339), filled(partitions), optional(qos), v.skipped, []answerJSON{}}
-	for _, r := range v.answers {
+	for _, r := range v.spots {
 		doc.Answers = append(doc.Answers, answerJSON{
 			r.partition, optional(r.qos), rfc3339(r.start), r.refusal == "" && v.now(r.start), optional(r.nodes), optional(r.refusal),
 			r.preemptible, r.preemptMode, r.ahead, rfc3339(r.expected), rfc3339(r.bySlurm), optional(r.note),

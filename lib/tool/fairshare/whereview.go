@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -43,23 +42,24 @@ const maxTries = 64
 // triesAtOnce is how many questions are under way together.
 const triesAtOnce = 4
 
-// whereView is where a job could start, and when.
-type whereView struct {
-	noDatabase      bool // the accounts and QOSs of the user are not known
-	asJSON          bool
+// whereQuery asks where a job could start.
+type whereQuery struct {
 	args            []string       // for sbatch, without partition and QoS
 	options         sbatch.Options // of the job
 	wanted, wantQOS []string
 	account         string
-
-	at      time.Time
-	plan    planner.Planner
-	answers []answer
-	skipped int
 }
 
-// answer is sbatch's answer for one partition and QoS.
-type answer struct {
+// whereView is where a job could start, and when.
+type whereView struct {
+	at         time.Time
+	spots      []spot
+	skipped    int
+	noDatabase bool // the accounts and QOSs of the user are not known
+}
+
+// spot is a partition and QoS, and what sbatch and the plan say of them.
+type spot struct {
 	partition, qos string
 	unasked        bool  // the job gets the QoS without asking for it
 	start          int64 // as it is planned with time limits, after the jobs that come first; 0: not planned
@@ -95,9 +95,9 @@ func commandLine(args []string) (options sbatch.Options, command []string, err e
 // helps reports whether a command line asks for help.
 func helps(options sbatch.Options) bool { return options.Has("help") || options.Has("help-all") }
 
-// newWhereView takes fairshare's own options out of sbatch's, and adds those of the script and the environment.
-func newWhereView(options sbatch.Options, command []string) (v *whereView, err error) {
-	v = &whereView{asJSON: options.Has("json")}
+// newWhereQuery takes fairshare's own options out of sbatch's, and adds those of the script and the environment.
+func newWhereQuery(options sbatch.Options, command []string) (v *whereQuery, err error) {
+	v = &whereQuery{}
 	own := []string{"json", "test-only", "partition", "qos"}
 	v.args = slices.DeleteFunc(slices.Clone(options), func(o sbatch.Option) bool { return slices.Contains(own, o.Name) }).Args()
 	switch {
@@ -119,93 +119,92 @@ func newWhereView(options sbatch.Options, command []string) (v *whereView, err e
 	return v, nil
 }
 
-func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
-	v.at = a.Now()
+func (q *whereQuery) load(ctx context.Context, a *planner.Asker) (*whereView, error) {
 	name, err := nss.Me()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n := &v.plan
+	n := &planner.Planner{}
 	var runs []forecast.Past
 	load := func(ctx context.Context) error { return n.QueryToReplay(ctx, a) }
 	if err := planner.Together(ctx, load, func(ctx context.Context) (err error) {
 		runs, _, err = a.Ended(ctx)
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	if err := n.Turn(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	v.at = n.Now
+	v := &whereView{at: n.Now}
 	waiting := map[string]int{}
 	for i := range n.Jobs {
 		if n.Plan.Results[i].Verdict.InLine() && n.Jobs[i].Pending() {
 			waiting[n.Jobs[i].Partition] += n.Jobs[i].RunnableTasks()
 		}
 	}
-	if err := checkNames("partition", v.wanted, partitionNames(n.Partitions)); err != nil {
-		return err
+	if err := checkNames("partition", q.wanted, partitionNames(n.Partitions)); err != nil {
+		return nil, err
 	}
 	charges, err := n.Charges(ctx, a, name)
 	failure, failed := slurm.FailureOf(err)
 	if v.noDatabase = failed && failure == slurm.NoDatabase; err != nil && !v.noDatabase {
-		return err
+		return nil, err
 	}
 	var known []string
 	for _, m := range charges.Associations {
 		known = append(known, m.QOS...)
 	}
 	if len(known) > 0 {
-		if err := checkNames("QoS", v.wantQOS, known); err != nil {
-			return err
+		if err := checkNames("QoS", q.wantQOS, known); err != nil {
+			return nil, err
 		}
 	}
 	m := n.Model(name, charges.Associations)
 	m.Accounts, m.Known.Accounts, m.Known.Accounting = charges.Accounts, charges.Known.Accounts, !v.noDatabase
-	v.candidates(m, waiting)
-	if len(v.answers) == 0 {
-		return fault.Errorf(fault.Failed, "no partition that %s may use", name)
+	if v.spots, v.skipped = q.candidates(n, m, waiting); len(v.spots) == 0 {
+		return nil, fault.Errorf(fault.Failed, "no partition that %s may use", name)
 	}
-	if err := v.try(ctx, a); err != nil {
-		return err
+	if err := q.try(ctx, a, v.spots); err != nil {
+		return nil, err
 	}
-	if err := v.foresee(ctx, a, name, forecast.NewHistory(runs)); err != nil {
-		return err
+	if err := q.foresee(ctx, a, n, name, forecast.NewHistory(runs), v.spots); err != nil {
+		return nil, err
 	}
-	v.sort()
-	return nil
+	slices.SortStableFunc(v.spots, compareSpots)
+	return v, nil
 }
 
 // foresee plans the job in each partition and QoS that takes it: with time limits, and as
 // jobs really run, where that is known.
-func (v *whereView) foresee(ctx context.Context, a *planner.Asker, user string, history *forecast.History) error {
-	for i := range v.answers {
-		r := &v.answers[i]
-		p := v.plan.Partition(r.partition)
+func (q *whereQuery) foresee(
+	ctx context.Context, a *planner.Asker, n *planner.Planner, user string, history *forecast.History, spots []spot,
+) error {
+	for i := range spots {
+		r := &spots[i]
+		p := n.Partition(r.partition)
 		if r.refusal != "" || p == nil {
 			continue
 		}
-		place, err := v.plan.Place(ctx, a, user, v.options, p, r.qos, history)
+		place, err := n.Place(ctx, a, user, q.options, p, r.qos, history)
 		if err != nil {
 			return err
 		}
-		r.bySlurm = r.start
 		r.start, r.nodes, r.expected, r.refusal, r.note = place.Start, place.Nodes, place.Expected, place.Never, place.Note
 	}
 	return nil
 }
 
 // soonest is what an answer is ranked by; later than any start if it has none.
-func (r *answer) soonest() int64 {
+func (r *spot) soonest() int64 {
 	return (&planner.Place{Start: r.start, Expected: r.expected}).Soonest()
 }
 
 // candidates are the partitions, each with the QOSs, that the user may use as far
 // as the model of admission tells. Slurm itself decides.
-func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
-	accounts := []string{v.account}
-	if v.account == "" && len(m.Associations) > 0 {
+func (q *whereQuery) candidates(n *planner.Planner, m *admission.Cluster, waiting map[string]int) (spots []spot, skipped int) {
+	accounts := []string{q.account}
+	if q.account == "" && len(m.Associations) > 0 {
 		accounts = nil
 		for _, a := range m.Associations {
 			if !slices.Contains(accounts, a.Account) {
@@ -213,13 +212,14 @@ func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
 			}
 		}
 	}
-	for i := range v.plan.Partitions {
-		p := &v.plan.Partitions[i]
-		asked := slices.Contains(v.wanted, p.Name)
-		if len(v.wanted) > 0 && !asked || !asked && (p.State != "UP" || p.Hidden) {
+	for i := range n.Partitions {
+		p := &n.Partitions[i]
+		asked := slices.Contains(q.wanted, p.Name)
+		if len(q.wanted) > 0 && !asked || !asked && (p.State != "UP" || p.Hidden) {
 			continue
 		}
-		names := v.qosOf(m, p)
+		byDefault := q.defaultQOS(n, m, p)
+		names := q.qosOf(m, p, byDefault)
 		may := func(qos string) bool {
 			return slices.ContainsFunc(accounts, func(account string) bool { return admission.Of(m.May(p, account, qos)) != admission.No })
 		}
@@ -227,47 +227,47 @@ func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
 			names = allowed
 		}
 		for _, qos := range names {
-			if len(v.answers) >= maxTries {
-				v.skipped++
+			if len(spots) >= maxTries {
+				skipped++
 				continue
 			}
-			v.answers = append(v.answers, answer{
-				partition: p.Name, qos: qos, unasked: len(v.wantQOS) == 0 && qos == v.defaultQOS(m, p), ahead: waiting[p.Name],
-				preemptible: v.preemptible(p), preemptMode: v.plan.PreemptMode(p),
+			spots = append(spots, spot{
+				partition: p.Name, qos: qos, unasked: len(q.wantQOS) == 0 && qos == byDefault, ahead: waiting[p.Name],
+				preemptible: preemptible(n, p), preemptMode: n.PreemptMode(p),
 			})
 		}
 	}
+	return spots, skipped
 }
 
 // qosOf are the user's QOSs in a partition, or those that were named, the default
 // one first; "" is the default where none is known.
-func (v *whereView) qosOf(m *admission.Cluster, p *slurm.Partition) []string {
-	if len(v.wantQOS) > 0 {
-		return v.wantQOS
+func (q *whereQuery) qosOf(m *admission.Cluster, p *slurm.Partition, byDefault string) []string {
+	if len(q.wantQOS) > 0 {
+		return q.wantQOS
 	}
 	var names []string
 	for _, a := range m.Associations {
-		if v.account != "" && a.Account != v.account || a.Partition != "" && a.Partition != p.Name {
+		if q.account != "" && a.Account != q.account || a.Partition != "" && a.Partition != p.Name {
 			continue
 		}
-		for _, q := range a.QOS {
-			if !slices.Contains(names, q) {
-				names = append(names, q)
+		for _, name := range a.QOS {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
 			}
 		}
 	}
 	if len(names) == 0 {
 		return []string{""}
 	}
-	byDefault := v.defaultQOS(m, p)
 	slices.SortStableFunc(names, func(a, b string) int { return boolInt(a != byDefault) - boolInt(b != byDefault) })
 	return names
 }
 
 // defaultQOS is the QoS of the job in a partition if it names none.
-func (v *whereView) defaultQOS(m *admission.Cluster, p *slurm.Partition) string {
-	account, _ := v.plan.Account(m.User, p)
-	return m.QOSOf(cmp.Or(v.account, account), p.Name)
+func (q *whereQuery) defaultQOS(n *planner.Planner, m *admission.Cluster, p *slurm.Partition) string {
+	account, _ := n.Account(m.User, p)
+	return m.QOSOf(cmp.Or(q.account, account), p.Name)
 }
 
 func boolInt(b bool) int {
@@ -278,10 +278,10 @@ func boolInt(b bool) int {
 }
 
 // merged are the answers with those that differ in the QoS only as one.
-func (v *whereView) merged() []answer {
-	var rows []answer
-	for _, r := range v.answers {
-		i := slices.IndexFunc(rows, func(o answer) bool {
+func (v *whereView) merged() []spot {
+	var rows []spot
+	for _, r := range v.spots {
+		i := slices.IndexFunc(rows, func(o spot) bool {
 			return o.partition == r.partition && o.start == r.start && o.nodes == r.nodes &&
 				o.refusal == r.refusal && o.expected == r.expected && o.note == r.note
 		})
@@ -296,13 +296,13 @@ func (v *whereView) merged() []answer {
 
 // preemptible reports whether jobs of the partition lose their place to those of
 // others: it has a lower tier than another one on the same nodes.
-func (v *whereView) preemptible(p *slurm.Partition) bool {
-	if v.plan.Config.Get("PreemptType") != "preempt/partition_prio" || v.plan.PreemptMode(p) == "OFF" {
+func preemptible(n *planner.Planner, p *slurm.Partition) bool {
+	if n.Config.Get("PreemptType") != "preempt/partition_prio" || n.PreemptMode(p) == "OFF" {
 		return false
 	}
 	mine, _ := hostlist.Expand(p.Nodes)
-	for i := range v.plan.Partitions {
-		o := &v.plan.Partitions[i]
+	for i := range n.Partitions {
+		o := &n.Partitions[i]
 		if o.PriorityTier <= p.PriorityTier {
 			continue
 		}
@@ -315,10 +315,10 @@ func (v *whereView) preemptible(p *slurm.Partition) bool {
 }
 
 // try asks sbatch about every candidate.
-func (v *whereView) try(ctx context.Context, a *planner.Asker) error {
+func (q *whereQuery) try(ctx context.Context, a *planner.Asker, spots []spot) error {
 	free := make(chan struct{}, triesAtOnce)
 	var questions []func(context.Context) error
-	for i := range v.answers {
+	for i := range spots {
 		questions = append(questions, func(ctx context.Context) error {
 			select {
 			case free <- struct{}{}:
@@ -326,53 +326,34 @@ func (v *whereView) try(ctx context.Context, a *planner.Asker) error {
 				return context.Cause(ctx)
 			}
 			defer func() { <-free }()
-			return v.ask(ctx, a, &v.answers[i])
+			return q.ask(ctx, a, &spots[i])
 		})
 	}
 	if err := planner.Together(ctx, questions...); err != nil {
 		return err
 	}
-	v.sort()
-	for _, r := range v.answers {
-		if r.refusal == "" {
-			return nil
-		}
+	if other := func(r spot) bool { return r.refusal == "" || r.refusal != spots[0].refusal }; slices.ContainsFunc(spots, other) {
+		return nil // one is not refused, or each has its own reason: the table shows them
 	}
-	for _, r := range v.answers {
-		if r.refusal != v.answers[0].refusal {
-			return nil // each has its own reason: the table shows them
-		}
-	}
-	return fault.Errorf(fault.Failed, "no partition accepts the job: %s", v.answers[0].refusal)
+	return fault.Errorf(fault.Failed, "no partition accepts the job: %s", spots[0].refusal)
 }
 
-// sort puts what starts soonest first.
-func (v *whereView) sort() {
-	sort.SliceStable(v.answers, func(i, j int) bool {
-		x, y := v.answers[i], v.answers[j]
-		switch {
-		case (x.refusal == "") != (y.refusal == ""):
-			return x.refusal == ""
-		case x.soonest() != y.soonest():
-			return x.soonest() < y.soonest()
-		case x.preemptible != y.preemptible:
-			return y.preemptible
-		case x.ahead != y.ahead:
-			return x.ahead < y.ahead
-		}
-		return x.unasked && !y.unasked
-	})
+// compareSpots puts what starts soonest first.
+func compareSpots(x, y spot) int {
+	return cmp.Or(
+		boolInt(x.refusal != "")-boolInt(y.refusal != ""), cmp.Compare(x.soonest(), y.soonest()),
+		boolInt(x.preemptible)-boolInt(y.preemptible), cmp.Compare(x.ahead, y.ahead), boolInt(!x.unasked)-boolInt(!y.unasked))
 }
 
 // ask asks sbatch when the job could start. sbatch reads the whole script, so the
 // answer is as good as a submission; but it submits nothing.
-func (v *whereView) ask(ctx context.Context, a *planner.Asker, r *answer) error {
+func (q *whereQuery) ask(ctx context.Context, a *planner.Asker, r *spot) error {
 	args := []string{"--test-only", "--partition=" + r.partition}
 	if r.qos != "" {
 		args = append(args, "--qos="+r.qos)
 	}
 	var said strings.Builder
-	_, err := a.Client.Command(ctx, command.Cmd{Name: "sbatch", Args: append(args, v.args...), Env: a.Client.SubmitEnv(), Stderr: &said})
+	_, err := a.Client.Command(ctx, command.Cmd{Name: "sbatch", Args: append(args, q.args...), Env: a.Client.SubmitEnv(), Stderr: &said})
 	var exit *command.ExitError
 	switch {
 	case err == nil:
@@ -393,7 +374,7 @@ func (v *whereView) ask(ctx context.Context, a *planner.Asker, r *answer) error 
 	if err != nil {
 		return err
 	}
-	r.start, r.nodes = estimate.Start.Unix(), estimate.Nodes
+	r.bySlurm, r.nodes = estimate.Start.Unix(), estimate.Nodes
 	return nil
 }
 
@@ -419,7 +400,7 @@ func (v *whereView) now(start int64) bool { return start > 0 && start <= v.at.Un
 // a decision of the user's own.
 func (v *whereView) combination() (partitions []string, qos string) {
 	unasked := true
-	for _, r := range v.answers {
+	for _, r := range v.spots {
 		if r.refusal != "" || r.preemptible || r.soonest() == forecast.Forever {
 			continue
 		}
