@@ -271,6 +271,12 @@ func TestCutDoesNotGrow(t *testing.T) {
 	if want := `"tasks":"1-9999,10001-19999,20001-29999,30001-`; err != nil || !strings.Contains(string(b), want) || !strings.Contains(string(b), `"format":2}`) {
 		t.Errorf("no record of %s and format 2: %v, %.1000s", want, err, b)
 	}
+	if _, err := ReadUsage(dir); err == nil || !strings.Contains(err.Error(), "has no more of the tasks that have ended") {
+		t.Errorf("usage: %v", err)
+	}
+	if r, err := ReadTask(dir, 10_001); err != nil || len(r) != 1 || r[0].Kind != Cuts {
+		t.Errorf("task 10001: %+v, %v", r, err)
+	}
 	var m [2]runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m[0])
