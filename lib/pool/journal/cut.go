@@ -80,8 +80,8 @@ const minCut = 16 << 20
 //
 //	BeginCut ──► Work, by any goroutine, beside the scheduler ──► EndCut: one rename
 //
-// A task is done with when it has ended once and well, has no id by which others may name it, and was never to run
-// again. A record [Cut] has their numbers. Nodes of which nothing is left, and that no other task knows, go as well.
+// A task is done with when it has ended once, and well, and has no id by which others may name it. A record [Cuts] has
+// their numbers. Nodes of which nothing is left, and that no other task knows, go as well.
 type Cut struct {
 	journal, joblog part
 	done            spans
@@ -205,7 +205,12 @@ func (p *part) place() error {
 		return errors.Join(err, to.Close())
 	}
 	p.replace(to, st.Size())
-	return nil
+	// After a power failure, the old one would lack what is written from now on.
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // drop closes the file, and removes it where it was not put in place.
@@ -286,8 +291,6 @@ func (k *keeper) look(r *Record) error {
 				k.sends = append(k.sends, sending{seq, at - 1})
 			}
 		})
-	case Retry:
-		return parseSeqs(r.Tasks, func(seq int64) { k.tasks[seq] = kept })
 	case Output:
 		k.tasks[r.Seq] = kept
 	case End:

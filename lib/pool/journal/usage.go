@@ -24,7 +24,11 @@ type NodeUsage struct {
 func ReadUsage(dir string) (*Usage, error) {
 	u := new(Usage)
 	var begin, end float64
+	none := "no task of the run in %q has ended on a node"
 	err := readAll(dir, func(r *Record) error {
+		if r.Kind == Cuts {
+			none = "the journal of the run in %q has no more of the tasks that have ended on a node"
+		}
 		if begin == 0 || r.Time < begin {
 			begin = r.Time
 		}
@@ -48,7 +52,7 @@ func ReadUsage(dir string) (*Usage, error) {
 		return nil, err
 	}
 	if len(u.Nodes) == 0 || end <= begin {
-		return nil, fault.Errorf(fault.Unavailable, "no task of the run in %q has ended on a node", dir)
+		return nil, fault.Errorf(fault.Unavailable, none, dir)
 	}
 	u.Begin, u.End = unix(begin), unix(end)
 	return u, nil
