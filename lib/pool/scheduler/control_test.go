@@ -184,6 +184,7 @@ func TestCutWhileItWorks(t *testing.T) {
 		go func() {
 			time.Sleep(time.Second)
 			offer(&input.Addition{Text: "sleep 10000"})
+			time.Sleep(time.Second) // files of the same time are taken in any order
 			for range 30 {
 				offer(&input.Addition{Text: wire.Text(tasks(20, "sleep 0.1"))})
 				time.Sleep(5 * time.Second)
