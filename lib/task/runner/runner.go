@@ -215,6 +215,45 @@ func (s Sight) Sure() bool { return s < Past }
 // Gone reports whether the job has left no trace.
 func (s Sight) Gone() bool { return s >= Traceless }
 
+// Proof is how long a job must have left no trace, or an odd one, before what its place shows is believed: lists lag, are short,
+// and are wrong after a crash. The zero value: it is believed at once.
+type Proof struct {
+	Looks       int           // in a row, as task.Absence counts them
+	For         time.Duration // and for so long
+	Unaccounted bool          // and accounting must have answered without the job, until that was a fact
+	Never       bool          // nothing that is known would prove it
+	Why         string        // what is seen until then
+}
+
+// Fact are the looks that make an absence a fact.
+const Fact = task.Fact
+
+// And returns the proof that is as strong as both.
+func (p Proof) And(q Proof) Proof {
+	why := p.Why
+	if q.Looks > p.Looks || q.For > p.For || why == "" {
+		why = q.Why
+	}
+	return Proof{max(p.Looks, q.Looks), max(p.For, q.For), p.Unaccounted || q.Unaccounted, p.Never || q.Never, why}
+}
+
+// Believe returns what follows from what a place shows of a job that the agent remembers: that, or until it is proven, that the
+// job is in doubt. Lacking says that accounting has answered and does not show it.
+func Believe(shown Job, p Proof, ref Ref, lacking bool, now time.Time) Job {
+	m := ref.Missing
+	if !p.Never && m.Misses >= p.Looks && (p.For == 0 || m.For(now) >= p.For) && (!p.Unaccounted || ref.Unaccounted.Fact()) {
+		return shown
+	}
+	doubt := Traceless
+	if lacking {
+		doubt = Unaccounted
+	}
+	return Job{
+		Task: shown.Task, ID: shown.ID, Claim: shown.Claim, Instead: shown.Instead, Spare: shown.Spare, Submitted: shown.Submitted,
+		Restarts: shown.Restarts, Sight: doubt, Reason: p.Why,
+	}
+}
+
 // Had are the limits of a job, and where it ran.
 type Had struct {
 	Memory int64 // bytes on each node; 0: unknown

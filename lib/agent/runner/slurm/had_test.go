@@ -70,10 +70,10 @@ func TestWhatJobsHad(t *testing.T) {
 		{"nearly all memory, by the journal", runner.Job{State: task.Failed, ExitCode: 137}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "195"), nil, false, false, need.OOM, 200 << 20, 5 * time.Minute, "cpu1"},
 		{"killed with little memory", runner.Job{State: task.Error, Cause: need.Lost}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "20"), nil, false, false, need.Lost, 200 << 20, 5 * time.Minute, "cpu1"},
 		{"its own failure", runner.Job{State: task.Failed, ExitCode: 1}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "195"), nil, false, false, "", 200 << 20, 5 * time.Minute, "cpu1"},
-		{"another job", runner.Job{State: task.Error, Cause: need.OOM}, consumed("7", "other", "OUT_OF_MEMORY", "00:05:00", end, "195"), nil, false, true, need.OOM, 0, 0, ""},
-		{"half a record", runner.Job{State: task.Error, Cause: need.Node}, consumed("7", "ponos-x", "NODE_FAIL", "", end, "1"), nil, false, true, need.Node, 0, 0, ""},
-		{"it has not ended there", runner.Job{State: task.Error, Cause: need.Node}, consumed("7", "ponos-x", "RUNNING", "00:05:00", "Unknown", "1"), nil, false, true, need.Node, 0, 0, ""},
-		{"accounting is away", runner.Job{State: task.Error, Cause: need.OOM}, "", errors.New("no"), false, true, need.OOM, 0, 0, ""},
+		{"another job", runner.Job{State: task.Error, Cause: need.OOM}, consumed("7", "other", "OUT_OF_MEMORY", "00:05:00", end, "195"), nil, false, true, "", 0, 0, ""},
+		{"half a record", runner.Job{State: task.Error, Cause: need.Node}, consumed("7", "ponos-x", "NODE_FAIL", "", end, "1"), nil, false, true, "", 0, 0, ""},
+		{"it has not ended there", runner.Job{State: task.Error, Cause: need.Node}, consumed("7", "ponos-x", "RUNNING", "00:05:00", "Unknown", "1"), nil, false, true, "", 0, 0, ""},
+		{"accounting is away", runner.Job{State: task.Error, Cause: need.OOM}, "", errors.New("no"), false, true, "", 0, 0, ""},
 		{"nothing for a long time", runner.Job{State: task.Error, Cause: need.Node}, "", nil, true, false, need.Node, 0, 3 * time.Minute, "cpu2"},
 	} {
 		tt.job.Task, tt.job.ID = "t", "7"
