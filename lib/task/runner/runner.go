@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -135,19 +137,22 @@ func (n Needs) Own() bool { return !n.Request.IsZero() || len(n.Changed) > 0 }
 
 // Ref is a job as the agent remembers it.
 type Ref struct {
-	Task      task.ID
-	Job       string
-	Label     string       // as in its Submission; "": unknown
-	Dir       string       // directory of the task
-	Submitted time.Time    // zero: unknown
-	Missing   task.Absence // of any trace of it at the runner
-	// Unaccounted is the absence of the job in accounting, while it is missing.
-	Unaccounted task.Absence
-	Attempt     int
-	Lost        bool     // what its starts have recorded may be lost
-	Before      []string // jobs of earlier attempts
-	Retried     bool     // it may be tried again, so the cause of a failure is needed
+	Task      task.ID   `json:"id"`
+	Label     string    `json:"slug,omitempty"` // as in its Submission; "": unknown
+	Job       string    `json:"job"`
+	Attempt   int       `json:"attempt"`
+	Before    string    `json:"before,omitempty"` // jobs of earlier attempts, with commas between them
+	Submitted time.Time `json:"submitted,omitzero"`
+	Lost      bool      `json:"lost,omitempty"` // what its starts have recorded may be lost
+	// Missing is the absence of any trace of the job at the runner, Unaccounted its absence in accounting, while it is missing.
+	Missing     task.Absence `json:"missing,omitzero"`
+	Unaccounted task.Absence `json:"unaccounted,omitzero"`
+	Rules       string       `json:"rules,omitempty"` // retry rules: with them, the cause of a failure is needed
+	Dir         string       `json:"-"`               // directory of the task
 }
+
+// Earlier reports whether a job is one of an earlier attempt.
+func (r Ref) Earlier(job string) bool { return slices.Contains(strings.Split(r.Before, ","), job) }
 
 // Job is what a place shows of the job of one task: which job that is, one state, and what belongs to the state.
 type Job struct {

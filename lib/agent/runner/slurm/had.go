@@ -32,7 +32,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		j := &jobs[i]
 		failed := (j.State == task.Error && j.Cause != "" || j.State == task.Failed) &&
 			(j.Sight == runner.Shown || j.Sight == runner.Outlived)
-		if all[i].packed == nil && all[i].ref.Retried && failed && len(ids) < maxHad {
+		if all[i].packed == nil && all[i].ref.Rules != "" && failed && len(ids) < maxHad {
 			ids = append(ids, j.ID)
 			at[j.ID] = i
 		}

@@ -77,7 +77,7 @@ func TestWhatJobsHad(t *testing.T) {
 		{"nothing for a long time", runner.Job{State: task.Error, Cause: need.Node}, "", nil, true, false, need.Node, 0, 3 * time.Minute, "cpu2"},
 	} {
 		tt.job.Task, tt.job.ID = "t", "7"
-		e := evidence{ref: runner.Ref{Task: "t", Job: "7", Label: "x", Retried: true}, now: at, queue: &slurm.Job{State: "FAILED", NodeList: "cpu2", Limit: 3 * time.Minute}}
+		e := evidence{ref: runner.Ref{Task: "t", Job: "7", Label: "x", Rules: "oom: mem*2"}, now: at, queue: &slurm.Job{State: "FAILED", NodeList: "cpu2", Limit: 3 * time.Minute}}
 		if tt.long {
 			e.ref.Missing = task.Absence{}.Again(at.Add(-time.Hour)).Again(at.Add(-50 * time.Minute)).Again(at.Add(-40 * time.Minute)).Again(at.Add(-time.Minute))
 		}
@@ -94,7 +94,7 @@ func TestWhatJobsHad(t *testing.T) {
 	// Nobody asks about others: those that go on, and those that are not tried again.
 	for _, job := range []runner.Job{{State: task.Running}, {State: task.Completed}, {State: task.Error, Sight: runner.Unclear, Cause: need.OOM}, {State: task.Error, Sight: runner.Unbegun, Cause: need.Node}, {State: task.Error}} {
 		r := &Runner{now: func() time.Time { return now }, client: &slurm.Client{Run: &sacct{t: t}}}
-		if err := r.had(t.Context(), []evidence{{ref: runner.Ref{Retried: true}}}, []runner.Job{job}); err != nil {
+		if err := r.had(t.Context(), []evidence{{ref: runner.Ref{Rules: "oom: mem*2"}}}, []runner.Job{job}); err != nil {
 			t.Error(err)
 		}
 	}
