@@ -222,7 +222,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	}
 	var running []Running
 	for _, k := range append(after.tracked, after.adopted...) {
-		job := seen[k.ID]
+		job := seen[k.Task]
 		state, reason := job.State, job.Reason
 		if !job.Sight.Sure() || state == "" {
 			state = "unknown"

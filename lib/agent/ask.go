@@ -8,7 +8,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // asks reports whether it is time to ask the queue for the state of a task whose job costs money:
@@ -17,14 +16,14 @@ func (a *Agent) asks(k *Tracked) bool {
 	if a.AskInterval == 0 {
 		return false
 	}
-	info, err := os.Stat(a.Store.Task(k.ID).file(askedFile))
+	info, err := os.Stat(a.Store.Task(k.Task).file(askedFile))
 	return err != nil || a.now().Sub(clock.Modified(info)) >= a.AskInterval
 }
 
 // askOf asks the queue for a task, and does what follows from its answer.
 func (a *Agent) askOf(ctx context.Context, t turn) (*Tracked, error) {
 	if t.x.word == doubts {
-		_, err := a.Queue.Task(ctx, t.k.ID)
+		_, err := a.Queue.Task(ctx, t.k.Task)
 		t.hear(err)
 		after, failed := a.act(ctx, t)
 		if err != nil && !forgotten(err) && t.x.known == tracked {
@@ -33,7 +32,7 @@ func (a *Agent) askOf(ctx context.Context, t turn) (*Tracked, error) {
 		return after, failed
 	}
 	t.x.notes &^= due
-	state, err := a.Queue.State(ctx, t.k.ID)
+	state, err := a.Queue.State(ctx, t.k.Task)
 	switch {
 	case forgotten(err):
 		t.hear(err)
@@ -60,15 +59,16 @@ func (a *Agent) endJob(ctx context.Context, t turn, v verdict) (*Tracked, error)
 		return &k, err
 	}
 	defer func() { held.Close() }()
-	ref := runner.Ref{Task: k.ID, Job: k.Job, Dir: d.Path, Submitted: k.Submitted}
+	ref := k.Ref
+	ref.Dir = d.Path
 	if v == dismiss {
-		a.Log.Warn("the task is not assigned to this agent; its job is cancelled", "task", k.ID, "job", k.Job)
+		a.Log.Warn("the task is not assigned to this agent; its job is cancelled", "task", k.Task, "job", k.Job)
 	}
 	if err := a.Runner.Stop(ctx, ref); err != nil {
 		return &k, err
 	}
 	if v == dismiss {
-		return nil, a.finish(k.ID)
+		return nil, a.finish(k.Task)
 	}
 	held.Close()
 	r := task.Report{State: t.job.State, Reason: "the queue reports that the task has ended"}

@@ -504,7 +504,7 @@ func (w world) turn(t int, sacct string) (world, string) {
 		return last
 	}
 	job := slurmrunner.Judge(sight)
-	known := Tracked{Missing: sight.Ref.Missing, Unaccounted: sight.Ref.Unaccounted}
+	known := Tracked{Ref: sight.Ref}
 	x := facts{tracked, has, seenAs(&job, known.Missing.Again(modelStart).Fact()), notesOf(&job)}
 	if k.Reported == 1 {
 		x.notes |= told

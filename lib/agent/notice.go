@@ -46,11 +46,11 @@ func (n *notices) after(tracked []*Tracked, starts []task.ID) {
 	}
 	n.tasks = n.tasks[:0]
 	for _, k := range tracked {
-		t := noticed{id: k.ID, job: k.Job, restarts: k.Restarts}
+		t := noticed{id: k.Task, job: k.Job, restarts: k.Restarts}
 		if k.Reported == task.Running {
 			t.reported = hasBegun
 		}
-		if before := seen[k.ID]; before.job == k.Job && before.restarts == k.Restarts {
+		if before := seen[k.Task]; before.job == k.Job && before.restarts == k.Restarts {
 			t.size, t.seen = before.size, before.seen
 		}
 		n.tasks = append(n.tasks, t)

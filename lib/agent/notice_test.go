@@ -7,6 +7,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // A journal that grows is news until a turn reports what it says; a task that is offered is followed once it has a job.
@@ -26,7 +27,9 @@ func TestNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	turn := func(state task.State) { a.notices.after([]*Tracked{{ID: "a", Job: "7", Reported: state}}, nil) }
+	turn := func(state task.State) {
+		a.notices.after([]*Tracked{{Ref: runner.Ref{Task: "a", Job: "7"}, Reported: state}}, nil)
+	}
 	for _, step := range []struct {
 		what string
 		do   func()

@@ -81,7 +81,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	}
 	adopted := make(map[task.ID]bool, len(after.adopted))
 	for _, k := range after.adopted {
-		adopted[k.ID] = true
+		adopted[k.Task] = true
 	}
 	if recoverErr == nil {
 		actions = withAgain(actions, m.cache.waiting)
@@ -169,7 +169,7 @@ func (a *Agent) unlisted(actions []task.Action, remember func() (*memory, error)
 	if m, err := remember(); err == nil {
 		for _, k := range m.tracked {
 			if k.Reported != task.Running {
-				all[k.ID] = fault.Text(why)
+				all[k.Task] = fault.Text(why)
 			}
 		}
 	}
@@ -215,11 +215,8 @@ func (a *Agent) remember() (*memory, error) {
 	m := &memory{tracked: tracked, index: index, refs: make([]runner.Ref, len(tracked)), cache: cache}
 	for i := range tracked {
 		k := &tracked[i]
-		m.refs[i] = runner.Ref{
-			Task: k.ID, Label: k.Slug, Dir: a.Store.Task(k.ID).Path,
-			Job: k.Job, Attempt: k.Attempt, Submitted: k.Submitted, Retried: k.Rules != "",
-			Missing: k.Missing, Unaccounted: k.Unaccounted, Lost: k.Lost,
-		}
+		m.refs[i] = k.Ref
+		m.refs[i].Dir = a.Store.Task(k.Task).Path
 	}
 	return m, nil
 }
@@ -257,7 +254,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 	for at := range jobs {
 		job := &jobs[at]
 		// Runners mostly answer in the order of the refs.
-		if at < len(tracked) && tracked[at].ID == job.Task && tracked[at].Job == job.ID {
+		if at < len(tracked) && tracked[at].Task == job.Task && tracked[at].Job == job.ID {
 			jobOf[at] = job
 			continue
 		}
@@ -295,7 +292,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 			continue
 		}
 		k, job := tracked[i], *jobOf[i]
-		each(k.ID, &after[i], func() (*Tracked, error) { return a.settleOne(ctx, k, job, listed, patience) })
+		each(k.Task, &after[i], func() (*Tracked, error) { return a.settleOne(ctx, k, job, listed, patience) })
 	}
 	for i, job := range untracked {
 		each(job.Task, &adopted[i], func() (*Tracked, error) {
@@ -312,7 +309,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 	for i, k := range after {
 		switch {
 		case k == nil:
-			changes = append(changes, Tracked{ID: tracked[i].ID})
+			changes = append(changes, Tracked{Ref: runner.Ref{Task: tracked[i].Task}})
 			continue
 		case !tracked[i].cached || k != &tracked[i] && *k != tracked[i]:
 			changes = append(changes, *k)

@@ -50,7 +50,7 @@ func (a *Agent) tryAgain(ctx context.Context, in turn, report *task.Report) (aft
 	}
 	end := endOf(job)
 	change, again, why := rules.Within(a.LongestTime).Next(end, reasonsOf(r.Attempts))
-	if again && r.Lost && a.Store.Submitted(k.ID) > 0 {
+	if again && r.Lost && a.Store.Submitted(k.Task) > 0 {
 		again, why = false, "the directory of the task was removed, and with it the record of its attempts"
 	}
 	if again {
@@ -66,7 +66,7 @@ func (a *Agent) tryAgain(ctx context.Context, in turn, report *task.Report) (aft
 		return nil, false, nil
 	}
 	// The task may have been stopped meanwhile, or given to another agent.
-	t, err := a.Queue.Task(ctx, k.ID)
+	t, err := a.Queue.Task(ctx, k.Task)
 	if err == nil {
 		t.State, err = a.stateOf(ctx, t)
 	}
@@ -90,7 +90,7 @@ func (a *Agent) tryAgain(ctx context.Context, in turn, report *task.Report) (aft
 		return &k, true, err
 	}
 	if k.Reported == task.Running {
-		if err := a.Queue.Report(ctx, k.ID, task.Report{State: task.Pending, Reason: report.Reason}); err != nil && !forgotten(err) {
+		if err := a.Queue.Report(ctx, k.Task, task.Report{State: task.Pending, Reason: report.Reason}); err != nil && !forgotten(err) {
 			return &k, true, err
 		}
 	}
@@ -116,7 +116,7 @@ func (a *Agent) tryAgain(ctx context.Context, in turn, report *task.Report) (aft
 	if err := d.Write(r); err != nil {
 		return &k, true, err
 	}
-	a.Log.Warn("the task is tried again", "task", k.ID, "job", k.Job, "attempt", r.Attempt, "reason", report.Reason, "changed", r.Changed)
+	a.Log.Warn("the task is tried again", "task", k.Task, "job", k.Job, "attempt", r.Attempt, "reason", report.Reason, "changed", r.Changed)
 	return nil, true, nil
 }
 

@@ -52,7 +52,7 @@ func (a *Agent) rebuild(d Dir, k *Tracked) error {
 		return err
 	}
 	return d.Write(Record{
-		ID: k.ID, Slug: k.Slug, Process: k.Process, Rules: k.Rules, Runner: a.Runner.Name(), Reassigned: k.Reassigned,
+		ID: k.Task, Slug: k.Label, Process: k.Process, Rules: k.Rules, Runner: a.Runner.Name(), Reassigned: k.Reassigned,
 		Attempt: k.Attempt, Intent: a.now(), Job: k.Job, Submitted: k.Submitted, Lost: true,
 	})
 }
@@ -70,7 +70,7 @@ func (a *Agent) sayRemoved(d Dir, job string) error {
 
 // settleOne does what follows for one task with a job. It returns nil if the task has ended.
 func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed bool, patience <-chan struct{}) (*Tracked, error) {
-	d := a.Store.Task(k.ID)
+	d := a.Store.Task(k.Task)
 	d.reclaim()
 	// If the task was stopped and started again since, the cache is of an earlier attempt. The
 	// record decides.
@@ -140,13 +140,13 @@ func (a *Agent) act(ctx context.Context, t turn) (*Tracked, error) {
 		k.Absent = k.Absent.Again(a.now())
 	case leave:
 		k.Absent, k.Reassigned = k.Absent.Again(a.now()), true
-		a.Log.Warn("the task is not assigned to this agent; its job is left alone", "task", k.ID, "job", k.Job)
+		a.Log.Warn("the task is not assigned to this agent; its job is left alone", "task", k.Task, "job", k.Job)
 		return k, a.updateRecord(d, func(r *Record) { r.Reassigned = true })
 	case take:
 		k.Reassigned, k.Absent = false, task.Absence{}
 		return k, a.updateRecord(d, func(r *Record) { r.Reassigned = false })
 	case change:
-		a.Log.Info("another job runs the task than was recorded", "task", k.ID, "recorded", k.Job, "job", job.ID)
+		a.Log.Info("another job runs the task than was recorded", "task", k.Task, "recorded", k.Job, "job", job.ID)
 		return a.changeJob(d, *k, job.ID, job.Submitted)
 	case rename:
 		if after, err := a.changeJob(d, *k, job.ID, k.Submitted); err != nil {
@@ -156,8 +156,8 @@ func (a *Agent) act(ctx context.Context, t turn) (*Tracked, error) {
 		t.x.notes &^= renamed
 		return a.act(ctx, t)
 	case trim:
-		a.Log.Info("pending jobs of a task that another job runs are cancelled", "task", k.ID, "job", k.Job, "cancelled", job.Spare)
-		if err := a.trim(ctx, k.ID, job.Spare...); err != nil {
+		a.Log.Info("pending jobs of a task that another job runs are cancelled", "task", k.Task, "job", k.Job, "cancelled", job.Spare)
+		if err := a.trim(ctx, k.Task, job.Spare...); err != nil {
 			return k, err
 		}
 		t.x.notes &^= spare
@@ -170,7 +170,7 @@ func (a *Agent) act(ctx context.Context, t turn) (*Tracked, error) {
 	case cut, retry, asked, end:
 		return a.end(ctx, t, v)
 	case finish:
-		return nil, a.finish(k.ID)
+		return nil, a.finish(k.Task)
 	case quit, dismiss:
 		return a.endJob(ctx, t, v)
 	}
@@ -198,8 +198,8 @@ func (a *Agent) follow(ctx context.Context, t turn, tell bool) (*Tracked, error)
 		if r.State == task.Pending {
 			r.Reason = t.job.Reason
 		}
-		if err = a.Queue.Report(ctx, k.ID, r); err == nil {
-			a.Log.Info("task is "+string(r.State), "task", k.ID, "job", k.Job)
+		if err = a.Queue.Report(ctx, k.Task, r); err == nil {
+			a.Log.Info("task is "+string(r.State), "task", k.Task, "job", k.Job)
 			k.Reported, k.Since = r.State, a.now()
 		}
 	}
@@ -225,8 +225,8 @@ func (a *Agent) end(ctx context.Context, t turn, v verdict) (*Tracked, error) {
 	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Rent: job.Rent}
 	switch v {
 	case cut:
-		a.Log.Info("a job whose command has ended is cancelled", "task", k.ID, "job", k.Job)
-		if err := a.trim(ctx, k.ID, k.Job); err != nil {
+		a.Log.Info("a job whose command has ended is cancelled", "task", k.Task, "job", k.Job)
+		if err := a.trim(ctx, k.Task, k.Job); err != nil {
 			return &k, err
 		}
 		t.job.Sight = runner.Shown
@@ -275,7 +275,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 	}
 	// The queue offers the start of a pending task again.
 	if k.Reported == task.Running {
-		if err := a.Queue.Report(ctx, k.ID, task.Report{State: task.Pending, Reason: reason}); err != nil && !forgotten(err) {
+		if err := a.Queue.Report(ctx, k.Task, task.Report{State: task.Pending, Reason: reason}); err != nil && !forgotten(err) {
 			return &k, err
 		}
 	}
@@ -303,7 +303,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 	if err := d.Write(r); err != nil {
 		return &k, err
 	}
-	a.Log.Warn("the task is submitted again", "task", k.ID, "job", k.Job, "reason", reason)
+	a.Log.Warn("the task is submitted again", "task", k.Task, "job", k.Job, "reason", reason)
 	return nil, nil
 }
 
@@ -311,7 +311,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 // while the turn waited.
 func (a *Agent) upload(ctx context.Context, d Dir, k Tracked, r task.Report, listed bool, patience <-chan struct{}) (*Tracked, error) {
 	var gone atomic.Bool // the queue does not have the task
-	over, err := a.runUpload(ctx, k.ID, patience, func() (bool, error) { return a.publishUnlessHeld(ctx, d, k, r, listed, &gone) })
+	over, err := a.runUpload(ctx, k.Task, patience, func() (bool, error) { return a.publishUnlessHeld(ctx, d, k, r, listed, &gone) })
 	if over {
 		return nil, err
 	}
@@ -329,7 +329,7 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.
 		return false, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return a.finishedElsewhere(k.ID)
+		return a.finishedElsewhere(k.Task)
 	}
 	if err != nil {
 		return false, err
@@ -339,7 +339,7 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.
 	if forgotten(err) {
 		x := a.factsOf(&k, &runner.Job{ID: k.Job, State: r.State})
 		if x.word = lacks; listed && decide(x) == finish {
-			return true, a.finish(k.ID)
+			return true, a.finish(k.Task)
 		}
 		gone.Store(true)
 		return false, nil
@@ -348,7 +348,7 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.
 		return false, err
 	}
 	if a.Ended != nil && r.Cost > 0 {
-		o := a.outcome("ended", Record{ID: k.ID, Slug: k.Slug, Job: k.Job}, r.Reason)
+		o := a.outcome("ended", Record{ID: k.Task, Slug: k.Label, Job: k.Job}, r.Reason)
 		o.State, o.Cost = r.State, r.Cost
 		a.Ended(o)
 	}

@@ -136,7 +136,8 @@ func (a *Agent) outside(ctx context.Context, p *place, do func() error) error {
 // jobOf returns the job of a task: the recorded one, or else one that has not ended among those that the runner shows, as the
 // record may be lost or not yet written. Those that ask at the same time look together.
 func (a *Agent) jobOf(ctx context.Context, d Dir, record Record) (runner.Ref, error) {
-	ref := runner.Ref{Task: d.id, Job: record.Job, Dir: d.Path, Submitted: record.Submitted, Attempt: record.Attempt, Before: record.Before}
+	ref := record.ref()
+	ref.Dir = d.Path
 	if record.Job != "" {
 		return ref, nil
 	}

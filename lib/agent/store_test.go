@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
@@ -128,18 +129,18 @@ func TestTheViewNeedsNoLock(t *testing.T) {
 // What is known comes back from the cache, as it was written.
 func TestTrackedLines(t *testing.T) {
 	for _, k := range []Tracked{
-		{ID: "a", Job: "7", Attempt: 1},
-		{ID: "b", Slug: `quo"te\n`, Process: "p", Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: task.Absence{}.Again(time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC)), Since: time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Reassigned: true, Lost: true},
+		{Ref: runner.Ref{Task: "a", Job: "7", Attempt: 1}},
+		{Ref: runner.Ref{Task: "b", Label: `quo"te\n`, Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: task.Absence{}.Again(time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC)), Lost: true}, Process: "p", Since: time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Reassigned: true},
 	} {
 		s := testStore(t)
-		if _, err := s.Create(k.ID); err != nil {
+		if _, err := s.Create(k.Task); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.saveTracked(cache{}, []*Tracked{&k}, []Tracked{k}); err != nil {
 			t.Fatal(err)
 		}
 		known, index, _, err := s.loadTracked()
-		if err != nil || len(known) != 1 || index[k.ID] != 0 {
+		if err != nil || len(known) != 1 || index[k.Task] != 0 {
 			t.Fatalf("%+v, %v, %v", known, index, err)
 		}
 		got := known[0]
@@ -162,7 +163,7 @@ func TestDamagedCache(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Write(Record{ID: id, Job: "7" + string(id), Attempt: 1}); err != nil {
+		if err := d.Write(Record{ID: id, Job: "7" + string(id), Attempt: 2, Before: []string{"5", "6"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -171,7 +172,7 @@ func TestDamagedCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	known, _, c, err := s.loadTracked()
-	if err != nil || len(known) != 2 || !c.damaged || known[0].Reported != task.Running || known[1].Job != "7b" {
+	if err != nil || len(known) != 2 || !c.damaged || known[0].Reported != task.Running || known[1].Job != "7b" || !known[1].Earlier("6") || known[1].Earlier("7b") {
 		t.Fatalf("%+v, %+v, %v", known, c, err)
 	}
 	if err := s.saveTracked(c, []*Tracked{&known[0], &known[1]}, nil); err != nil {

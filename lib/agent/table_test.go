@@ -177,37 +177,6 @@ func TestTable(t *testing.T) {
 	t.Logf("%d cases, %d rows", n, len(table))
 }
 
-// No row can be taken out, and none can say something else, without a broken promise.
-func TestTableIsSharp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("each row is walked with each verdict")
-	}
-	whole := table
-	defer func() { table = whole }()
-	verdicts := map[verdict]bool{}
-	for _, r := range whole {
-		verdicts[r.follow] = true
-	}
-	breaks := func(r row) bool {
-		found := false
-		cases(func(x facts) bool { found = r.fits(x) && unsound(x) != ""; return !found })
-		return found
-	}
-	for i, r := range whole {
-		if table = append(append([]row{}, whole[:i]...), whole[i+1:]...); !breaks(r) {
-			t.Errorf("without row %d (%+v) nothing breaks", i, r)
-		}
-		for v := range verdicts {
-			changed := r
-			changed.follow = v
-			table = append(append(append([]row{}, whole[:i]...), changed), whole[i+1:]...)
-			if v != r.follow && !breaks(r) {
-				t.Errorf("row %d (%+v) may as well say %s", i, r, v)
-			}
-		}
-	}
-}
-
 // What the agent remembers and what a place shows make the case.
 func TestFacts(t *testing.T) {
 	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
@@ -225,17 +194,17 @@ func TestFacts(t *testing.T) {
 		{"goes on", Tracked{Reported: task.Running}, runner.Job{State: task.Running}, follow, task.Absence{}, task.Absence{}},
 		{"was preempted and requeued", Tracked{Reported: task.Running}, runner.Job{State: task.Pending}, report, task.Absence{}, task.Absence{}},
 		{"ends", Tracked{Reported: task.Running}, runner.Job{State: task.Failed, ExitCode: 3}, end, task.Absence{}, task.Absence{}},
-		{"ends, and has rules", Tracked{Rules: "exit: 1"}, runner.Job{State: task.Failed}, retry, task.Absence{}, task.Absence{}},
+		{"ends, and has rules", Tracked{Ref: runner.Ref{Rules: "exit: 1"}}, runner.Job{State: task.Failed}, retry, task.Absence{}, task.Absence{}},
 		{"ends before it was seen", Tracked{}, runner.Job{State: task.Completed}, end, task.Absence{}, task.Absence{}},
 		{"was cancelled by others", Tracked{}, runner.Job{State: task.Error, Sight: runner.Cancelled}, end, task.Absence{}, task.Absence{}},
 		{"is shown, though its command has ended", Tracked{}, runner.Job{State: task.Completed, Sight: runner.Outlived}, cut, task.Absence{}, task.Absence{}},
 		{"has not begun, and never will", Tracked{}, runner.Job{State: task.Error, Sight: runner.Unbegun}, again, task.Absence{}, task.Absence{}},
 		{"is missing for the first time", Tracked{Reported: task.Running}, runner.Job{Sight: runner.Traceless}, count, once, task.Absence{}},
-		{"is still missing", Tracked{Missing: before}, runner.Job{Sight: runner.Traceless}, count, before.Again(now), task.Absence{}},
-		{"is still missing, and not in accounting", Tracked{Missing: before, Unaccounted: before}, runner.Job{Sight: runner.Unaccounted}, count, before.Again(now), before.Again(now)},
-		{"is still missing, but in accounting", Tracked{Missing: before, Unaccounted: before}, runner.Job{Sight: runner.Traceless}, count, before.Again(now), task.Absence{}},
-		{"is back", Tracked{Missing: before, Reported: task.Running}, runner.Job{State: task.Running}, follow, task.Absence{}, task.Absence{}},
-		{"is in an unknown state", Tracked{Missing: before}, runner.Job{Sight: runner.Unclear}, reset, task.Absence{}, task.Absence{}},
+		{"is still missing", Tracked{Ref: runner.Ref{Missing: before}}, runner.Job{Sight: runner.Traceless}, count, before.Again(now), task.Absence{}},
+		{"is still missing, and not in accounting", Tracked{Ref: runner.Ref{Missing: before, Unaccounted: before}}, runner.Job{Sight: runner.Unaccounted}, count, before.Again(now), before.Again(now)},
+		{"is still missing, but in accounting", Tracked{Ref: runner.Ref{Missing: before, Unaccounted: before}}, runner.Job{Sight: runner.Traceless}, count, before.Again(now), task.Absence{}},
+		{"is back", Tracked{Ref: runner.Ref{Missing: before}, Reported: task.Running}, runner.Job{State: task.Running}, follow, task.Absence{}, task.Absence{}},
+		{"is in an unknown state", Tracked{Ref: runner.Ref{Missing: before}}, runner.Job{Sight: runner.Unclear}, reset, task.Absence{}, task.Absence{}},
 		{"was renamed", Tracked{}, runner.Job{State: task.Running, Claim: runner.Renamed}, rename, task.Absence{}, task.Absence{}},
 		{"another one counts", Tracked{}, runner.Job{State: task.Running, Claim: runner.Other}, change, task.Absence{}, task.Absence{}},
 		{"others wait", Tracked{}, runner.Job{State: task.Running, Spare: []string{"8"}}, trim, task.Absence{}, task.Absence{}},

@@ -20,28 +20,17 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// Tracked is a task with a job, and what was reported of it.
+// Tracked is a task with a job, and what was reported of it. In the cache, it is no longer known if it has no job.
 type Tracked struct {
-	ID        task.ID   `json:"id"`
-	Slug      string    `json:"slug,omitempty"`
-	Process   string    `json:"process,omitempty"`
-	Job       string    `json:"job"` // empty in the cache: the task is no longer known
-	Attempt   int       `json:"attempt"`
-	Submitted time.Time `json:"submitted,omitzero"`
-	Since     time.Time `json:"since,omitzero"` // when Reported was reported
-	Lost      bool      `json:"lost,omitempty"` // see Record
-	// Missing is the absence of any trace of the job at the runner, Absent that of the task in the
-	// queue.
-	Missing task.Absence `json:"missing,omitzero"`
-	Absent  task.Absence `json:"absent,omitzero"`
-	// Unaccounted is the absence of the job in accounting, while it is missing.
-	Unaccounted task.Absence `json:"unaccounted,omitzero"`
-	Reported    task.State   `json:"reported,omitempty"`
-	LogSize     int64        `json:"log_size,omitempty"` // bytes of the log that are published
-	Output      int64        `json:"output,omitempty"`   // how many of them are the job's output
-	Restarts    int          `json:"restarts,omitempty"`
-	Reassigned  bool         `json:"reassigned,omitempty"` // the queue says that it belongs to another agent
-	Rules       string       `json:"rules,omitempty"`      // retry rules
+	runner.Ref
+	Process    string       `json:"process,omitempty"`
+	Since      time.Time    `json:"since,omitzero"`  // when Reported was reported
+	Absent     task.Absence `json:"absent,omitzero"` // of the task in the queue
+	Reported   task.State   `json:"reported,omitempty"`
+	LogSize    int64        `json:"log_size,omitempty"` // bytes of the log that are published
+	Output     int64        `json:"output,omitempty"`   // how many of them are the job's output
+	Restarts   int          `json:"restarts,omitempty"`
+	Reassigned bool         `json:"reassigned,omitempty"` // the queue says that it belongs to another agent
 
 	output int64 // size of the job's output now
 	idle   bool  // its job ran in the last turn, and has not begun the command
@@ -52,9 +41,14 @@ const trackedFile = "tracked.jsonl"
 
 // tracked returns the task of a record.
 func (r Record) tracked() Tracked {
-	return Tracked{
-		ID: r.ID, Slug: r.Slug, Process: r.Process, Rules: r.Rules,
-		Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Reassigned: r.Reassigned, Lost: r.Lost,
+	return Tracked{Ref: r.ref(), Process: r.Process, Reassigned: r.Reassigned}
+}
+
+// ref returns the job of a record.
+func (r Record) ref() runner.Ref {
+	return runner.Ref{
+		Task: r.ID, Label: r.Slug, Job: r.Job, Attempt: r.Attempt, Before: strings.Join(r.Before, ","), Submitted: r.Submitted,
+		Lost: r.Lost, Rules: r.Rules,
 	}
 }
 
@@ -85,10 +79,10 @@ func (s *Store) readCache() (tracked []Tracked, index map[task.ID]int, c cache, 
 			continue
 		}
 		k.cached = true
-		if i, ok := index[k.ID]; ok {
+		if i, ok := index[k.Task]; ok {
 			tracked[i] = k
 		} else {
-			index[k.ID] = len(tracked)
+			index[k.Task] = len(tracked)
 			tracked = append(tracked, k)
 		}
 	}
@@ -131,17 +125,17 @@ func (s *Store) loadTracked() ([]Tracked, map[task.ID]int, cache, error) {
 		k := tracked[i]
 		if i < cached && !present[i] {
 			if k.Job != "" {
-				c.stale = append(c.stale, k.ID)
+				c.stale = append(c.stale, k.Task)
 			}
-			if index[k.ID] == i {
-				delete(index, k.ID)
+			if index[k.Task] == i {
+				delete(index, k.Task)
 			}
 			continue
 		}
 		if at != i {
 			tracked[at] = k
 		}
-		index[k.ID] = at
+		index[k.Task] = at
 		at++
 	}
 	return tracked[:at], index, c, nil
@@ -151,7 +145,7 @@ func (s *Store) loadTracked() ([]Tracked, map[task.ID]int, cache, error) {
 // reported again.
 func (s *Store) saveTracked(c cache, tracked []*Tracked, changes []Tracked) error {
 	for _, id := range c.stale {
-		changes = append(changes, Tracked{ID: id})
+		changes = append(changes, Tracked{Ref: runner.Ref{Task: id}})
 	}
 	if len(changes) == 0 && !c.damaged {
 		return nil
@@ -203,14 +197,14 @@ func (s *Store) measureOutputs(tracked []Tracked) error {
 					continue
 				}
 				k.output = -1 // the error is reported where the file is read
-				err := unix.Fstatat(dir, string(k.ID)+"/"+runner.Output, &info, 0)
+				err := unix.Fstatat(dir, string(k.Task)+"/"+runner.Output, &info, 0)
 				switch {
 				case err == nil:
 					k.output = info.Size
 				case errors.Is(err, fs.ErrNotExist):
 					k.output = 0
 				}
-				err = unix.Fstatat(dir, string(k.ID)+"/"+record.Journal(k.Job, k.Restarts), &info, 0)
+				err = unix.Fstatat(dir, string(k.Task)+"/"+record.Journal(k.Job, k.Restarts), &info, 0)
 				k.idle = !k.Lost && (err == nil && info.Size == 0 || errors.Is(err, fs.ErrNotExist))
 			}
 		})

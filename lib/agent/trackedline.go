@@ -20,7 +20,7 @@ func parseTracked(line string) (Tracked, bool) {
 	}
 	var k Tracked
 	err := json.Unmarshal([]byte(object), &k)
-	return k, err == nil && k.ID != ""
+	return k, err == nil && k.Task != ""
 }
 
 // scanTracked reads a JSON object as encoding/json writes a Tracked, but without escapes in strings.
@@ -30,15 +30,17 @@ func scanTracked(object string) (k Tracked, ok bool) {
 	s.object(func(name string) {
 		switch name {
 		case "id":
-			k.ID = task.ID(s.text())
+			k.Task = task.ID(s.text())
 		case "slug":
-			k.Slug = s.text()
+			k.Label = s.text()
 		case "process":
 			k.Process = s.text()
 		case "job":
 			k.Job = s.text()
 		case "attempt":
 			k.Attempt = int(s.number())
+		case "before":
+			k.Before = s.text()
 		case "submitted":
 			k.Submitted = s.time()
 		case "since":
@@ -67,7 +69,7 @@ func scanTracked(object string) (k Tracked, ok bool) {
 			s.ok = false
 		}
 	})
-	return k, s.ok && s.rest == "" && k.ID != ""
+	return k, s.ok && s.rest == "" && k.Task != ""
 }
 
 // scanner reads JSON without blanks.

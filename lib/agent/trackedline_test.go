@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // scanTracked reads each field there is.
@@ -14,13 +15,18 @@ func TestScanTracked(t *testing.T) {
 	at := time.Date(2026, 11, 20, 18, 26, 0, 5, time.UTC)
 	gone := func(misses int) task.Absence { return task.Absence{Since: at, Last: at.Add(time.Hour), Misses: misses} }
 	k := Tracked{
-		ID: "0d192828", Slug: "train-12", Process: "p1", Job: "123456", Attempt: 1, Submitted: at, Since: at.Add(time.Minute), Lost: true,
-		Missing: gone(1), Absent: gone(2), Unaccounted: gone(30), Reported: task.Running, LogSize: 4096, Output: 10, Restarts: 2,
-		Reassigned: true, Rules: "oom: mem*2",
+		Ref: runner.Ref{
+			Task: "0d192828", Label: "train-12", Job: "123456", Attempt: 1, Before: "7,8", Submitted: at, Lost: true,
+			Missing: gone(1), Unaccounted: gone(30), Rules: "oom: mem*2",
+		},
+		Process: "p1", Since: at.Add(time.Minute), Absent: gone(2), Reported: task.Running, LogSize: 4096, Output: 10, Restarts: 2,
+		Reassigned: true,
 	}
-	for field, value := range reflect.ValueOf(k).Fields() {
-		if field.IsExported() && value.IsZero() {
-			t.Errorf("%s is not tested", field.Name)
+	for _, part := range []any{k, k.Ref} {
+		for field, value := range reflect.ValueOf(part).Fields() {
+			if field.IsExported() && value.IsZero() && field.Tag.Get("json") != "-" {
+				t.Errorf("%s is not tested", field.Name)
+			}
 		}
 	}
 	line, err := json.Marshal(k)
@@ -36,8 +42,10 @@ func TestScanTracked(t *testing.T) {
 func BenchmarkTrackedLine(b *testing.B) {
 	at := time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC)
 	line, err := json.Marshal(Tracked{
-		ID: "0d192828-6e4f-4257-8361-95f67ef59391", Slug: "train-12", Process: "p1", Job: "123456", Attempt: 1,
-		Submitted: at, Since: at, Reported: task.Running, LogSize: 4096, Output: 4096, Rules: "oom: mem*2",
+		Ref: runner.Ref{
+			Task: "0d192828-6e4f-4257-8361-95f67ef59391", Label: "train-12", Job: "123456", Attempt: 1, Submitted: at, Rules: "oom: mem*2",
+		},
+		Process: "p1", Since: at, Reported: task.Running, LogSize: 4096, Output: 4096,
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -15,8 +15,8 @@ type Absence struct {
 // soon. Together that is longer than NFS caches the absence of a name (60 s), and no single jump of
 // the clock makes it shorter.
 const (
-	absenceMisses = 5
-	absencePace   = 45 * time.Second
+	Fact        = 5
+	absencePace = 45 * time.Second
 )
 
 // Again returns the absence after one more listing without the thing.
@@ -41,7 +41,7 @@ func (a Absence) IsZero() bool { return a.Misses == 0 }
 
 // Fact reports whether the thing was absent in enough listings, over a long enough time, for
 // irreversible steps.
-func (a Absence) Fact() bool { return a.Misses >= absenceMisses }
+func (a Absence) Fact() bool { return a.Misses >= Fact }
 
 // For returns how long the thing has been absent, by the listings that count: with few of them, or
 // after a jump of the clock, it is short.

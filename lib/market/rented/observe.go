@@ -250,12 +250,8 @@ func (r *Runner) traceless(ref runner.Ref) runner.Job {
 			return r.state(o, runner.Recorded) // its end was never reported
 		}
 	}
-	if !ref.Missing.IsZero() && ref.Missing.For(r.now()) >= lostGrace {
-		job.State, job.Reason = task.Error, "the instance is gone without a trace"
-		return job
-	}
-	job.Sight, job.Reason = runner.Traceless, "no trace of the instance"
-	return job
+	job.State, job.Reason = task.Error, "the instance is gone without a trace"
+	return runner.Believe(job, runner.Proof{Looks: 1, For: lostGrace, Why: "no trace of the instance"}, ref, false, r.now())
 }
 
 // stray returns the job of an instance with this agent's label, but without an open order: one that

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -135,19 +137,22 @@ func (n Needs) Own() bool { return !n.Request.IsZero() || len(n.Changed) > 0 }
 
 // Ref is a job as the agent remembers it.
 type Ref struct {
-	Task      task.ID
-	Job       string
-	Label     string       // as in its Submission; "": unknown
-	Dir       string       // directory of the task
-	Submitted time.Time    // zero: unknown
-	Missing   task.Absence // of any trace of it at the runner
-	// Unaccounted is the absence of the job in accounting, while it is missing.
-	Unaccounted task.Absence
-	Attempt     int
-	Lost        bool     // what its starts have recorded may be lost
-	Before      []string // jobs of earlier attempts
-	Retried     bool     // it may be tried again, so the cause of a failure is needed
+	Task      task.ID   `json:"id"`
+	Label     string    `json:"slug,omitempty"` // as in its Submission; "": unknown
+	Job       string    `json:"job"`
+	Attempt   int       `json:"attempt"`
+	Before    string    `json:"before,omitempty"` // jobs of earlier attempts, with commas between them
+	Submitted time.Time `json:"submitted,omitzero"`
+	Lost      bool      `json:"lost,omitempty"` // what its starts have recorded may be lost
+	// Missing is the absence of any trace of the job at the runner, Unaccounted its absence in accounting, while it is missing.
+	Missing     task.Absence `json:"missing,omitzero"`
+	Unaccounted task.Absence `json:"unaccounted,omitzero"`
+	Rules       string       `json:"rules,omitempty"` // retry rules: with them, the cause of a failure is needed
+	Dir         string       `json:"-"`               // directory of the task
 }
+
+// Earlier reports whether a job is one of an earlier attempt.
+func (r Ref) Earlier(job string) bool { return slices.Contains(strings.Split(r.Before, ","), job) }
 
 // Job is what a place shows of the job of one task: which job that is, one state, and what belongs to the state.
 type Job struct {
@@ -214,6 +219,45 @@ func (s Sight) Sure() bool { return s < Past }
 
 // Gone reports whether the job has left no trace.
 func (s Sight) Gone() bool { return s >= Traceless }
+
+// Proof is how long a job must have left no trace, or an odd one, before what its place shows is believed: lists lag, are short,
+// and are wrong after a crash. The zero value: it is believed at once.
+type Proof struct {
+	Looks       int           // in a row, as task.Absence counts them
+	For         time.Duration // and for so long
+	Unaccounted bool          // and accounting must have answered without the job, until that was a fact
+	Never       bool          // nothing that is known would prove it
+	Why         string        // what is seen until then
+}
+
+// Fact are the looks that make an absence a fact.
+const Fact = task.Fact
+
+// And returns the proof that is as strong as both.
+func (p Proof) And(q Proof) Proof {
+	why := p.Why
+	if q.Looks > p.Looks || q.For > p.For || why == "" {
+		why = q.Why
+	}
+	return Proof{max(p.Looks, q.Looks), max(p.For, q.For), p.Unaccounted || q.Unaccounted, p.Never || q.Never, why}
+}
+
+// Believe returns what follows from what a place shows of a job that the agent remembers: that, or until it is proven, that the
+// job is in doubt. Lacking says that accounting has answered and does not show it.
+func Believe(shown Job, p Proof, ref Ref, lacking bool, now time.Time) Job {
+	m := ref.Missing
+	if !p.Never && m.Misses >= p.Looks && (p.For == 0 || m.For(now) >= p.For) && (!p.Unaccounted || ref.Unaccounted.Fact()) {
+		return shown
+	}
+	doubt := Traceless
+	if lacking {
+		doubt = Unaccounted
+	}
+	return Job{
+		Task: shown.Task, ID: shown.ID, Claim: shown.Claim, Instead: shown.Instead, Spare: shown.Spare, Submitted: shown.Submitted,
+		Restarts: shown.Restarts, Sight: doubt, Reason: p.Why,
+	}
+}
 
 // Had are the limits of a job, and where it ran.
 type Had struct {

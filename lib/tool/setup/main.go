@@ -225,7 +225,7 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 }
 
 func row(k agent.Running) taskRow {
-	return taskRow{ID: string(k.ID), Slug: k.Slug, Job: k.Job, State: string(k.State), Reason: k.Reason}
+	return taskRow{ID: string(k.Task), Slug: k.Label, Job: k.Job, State: string(k.State), Reason: k.Reason}
 }
 
 func (r *report) print(w io.Writer, asJSON bool) error {

@@ -64,7 +64,6 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 		return nil, err
 	}
 	q.last = lastTurn{done: changed(q.path(doneDir, ""))}
-	q.forget()
 	actions, problems, err := q.active(hasJob)
 	if err != nil {
 		return nil, err
@@ -76,6 +75,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 	if err != nil {
 		return nil, err
 	}
+	q.forget(names)
 	waiting, groups := map[task.ID]queue.Entry{}, room{queue: q}
 	for _, name := range names {
 		if ctx.Err() != nil {
@@ -145,14 +145,17 @@ func (q *Queue) fresh(name string, waiting map[task.ID]queue.Entry, groups *room
 // rereads is after how many turns the tasks are read again that were left to others: there may be many, for long.
 const rereads = 30
 
-// forget forgets what was left to others, if it is to be read again, or is not there any more.
-func (q *Queue) forget() {
-	if q.turns++; q.others == nil || q.turns >= rereads {
-		q.others, q.turns = map[task.ID]string{}, 0
+// forget forgets what was left to others, if it is to be read again, or is not among the new tasks any more.
+func (q *Queue) forget(names []string) {
+	was := q.others
+	q.others = map[task.ID]string{}
+	if q.turns++; q.turns >= rereads {
+		q.turns = 0
+		return
 	}
-	for id := range q.others {
-		if _, err := os.Lstat(q.path(newDir, string(id)+".json")); err != nil {
-			delete(q.others, id)
+	for _, name := range names {
+		if id, _ := fileParts(name); was[id] != "" {
+			q.others[id] = was[id]
 		}
 	}
 }
@@ -425,12 +428,26 @@ func (q *Queue) find(id task.ID) (queue.Entry, error) {
 	return q.locate(id)
 }
 
+// leftError says why this agent leaves a task to others.
+type leftError string
+
+func (e leftError) Error() string        { return leftTo + string(e) }
+func (e leftError) Is(target error) bool { return target == queue.ErrNotMine }
+
 // Claim claims a new task by renaming its file.
 func (q *Queue) Claim(_ context.Context, id task.ID) error {
 	if _, err := os.Stat(q.activePath(id)); err == nil {
 		return nil
 	}
-	err := os.Rename(q.path(newDir, string(id)+".json"), q.activePath(id))
+	path := q.path(newDir, string(id)+".json")
+	if q.Leaves != nil {
+		if e, err := q.read(path); err == nil { // else what follows says why
+			if why := q.Leaves(e); why != "" {
+				return fault.Wrap(fault.Unavailable, leftError(why))
+			}
+		}
+	}
+	err := os.Rename(path, q.activePath(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := q.Check(); err != nil {
 			return err

@@ -278,14 +278,13 @@ func (r *Runner) observe(ref runner.Ref) runner.Job {
 	switch {
 	case cancelled(ref.Dir, ref.Job):
 		job.State, job.Sight, job.Reason = task.Error, runner.Cancelled, "the job was cancelled"
-	case ref.Missing.Fact() && why != "":
+		return job
+	case why != "":
 		job.State, job.Reason = task.Error, "the worker could not run the job: "+why
-	case ref.Missing.Fact():
-		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
 	default:
-		job.Sight, job.Reason = runner.Traceless, "no trace of the job"
+		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
 	}
-	return job
+	return runner.Believe(job, runner.Proof{Looks: runner.Fact, Why: "no trace of the job"}, ref, false, r.now())
 }
 
 // cancelled reports whether a job was cancelled.

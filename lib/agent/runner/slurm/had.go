@@ -32,7 +32,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		j := &jobs[i]
 		failed := (j.State == task.Error && j.Cause != "" || j.State == task.Failed) &&
 			(j.Sight == runner.Shown || j.Sight == runner.Outlived)
-		if all[i].packed == nil && all[i].ref.Retried && failed && len(ids) < maxHad {
+		if all[i].packed == nil && all[i].ref.Rules != "" && failed && len(ids) < maxHad {
 			ids = append(ids, j.ID)
 			at[j.ID] = i
 		}
@@ -71,15 +71,15 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		// Accounting lags. What it has not reported after some time, or never reports, is unknown;
 		// squeue may still show some of it.
 		j, e := &jobs[i], &all[i]
-		if e.books != noBooks && !e.missing(lag) {
-			j.Sight, j.Reason = runner.Traceless, "the job has ended, and accounting has no record of it yet"
-			continue
-		}
 		if q := e.queue; q != nil {
 			j.Had.Nodes = q.NodeList
 			if q.Limit != slurm.Unlimited {
 				j.Had.Time = max(0, q.Limit)
 			}
+		}
+		if e.books != noBooks {
+			late := runner.Proof{Looks: saved + 1, For: lag, Why: "the job has ended, and accounting has no record of it yet"}
+			*j = runner.Believe(*j, late, e.ref, false, e.now)
 		}
 	}
 	return nil

@@ -156,23 +156,23 @@ func pilotWaits(pilot *slurm.Job) string {
 	return text
 }
 
-// judgePacked derives the state of a task from its own files, as far as they show it, and from its
+// showPacked says what is shown of a task by its own files, as far as they show it, and from its
 // pilot. A task that has not begun may be given to another pilot at any time, as the owner link
 // decides which one begins it; but that link is removed only when the pilot that created it is surely
 // gone.
-func (e evidence) judgePacked() runner.Job {
-	p, dir := e.packed, e.ref.Dir
+func (e evidence) showPacked() (runner.Job, runner.Proof) {
+	p, dir, sure := e.packed, e.ref.Dir, runner.Proof{}
 	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Instead: e.instead, Claim: e.claim()}
 	if !e.journal {
 		job.Sight, job.Reason = runner.Unclear, "the directory of the task cannot be read"
-		return job
+		return job, sure
 	}
 	end := pack.ReadEnd(dir, e.ref.Job) // its pilot still has the ticket of a task that is being ended
 	alive := e.queue != nil && Alive(e.queue)
 	// The pilot may learn only after the end of a task that its memory was not enough.
 	settled := !alive || !p.found || p.place.Ticket.Mem == 0
 	if e.owner == e.ref.Job && (e.run.Ended && e.run.Closed && settled || end.Why != "" && !p.found) {
-		return e.packedEnd(job, end)
+		return e.packedEnd(job, end), sure
 	}
 	if alive {
 		job.State, _ = e.alive()
@@ -181,40 +181,30 @@ func (e evidence) judgePacked() runner.Job {
 		case waits(e.queue.State): // it was requeued
 			job.State, job.Reason = task.Pending, pilotWaits(e.queue)
 		case e.owner == "" && e.ref.Lost && (!p.found || !p.place.Begun):
-			return vanished(job, e.ref)
+			// It has removed its directory, and its pilot does not run it.
+			job.State, job.Cause = task.Error, need.Lost
+			job.Reason = "its pilot job does not run it, and what it recorded was removed"
+			return job, runner.Proof{Looks: runner.Fact, Why: job.Reason}
 		case e.owner == "" && !e.ref.Lost || job.State == task.Pending:
 			job.State, job.Reason = task.Pending, "pilot job "+p.pilot+" begins it"
 		}
 		if e.queue.State == "SUSPENDED" {
 			job.Reason = "its pilot job " + p.pilot + " is " + pendingReason(e.queue)
 		}
-		return job
+		return job, sure
 	}
 	switch {
 	case e.owner == "" && p.found && !p.place.Taken:
 		job.State, job.Reason = task.Pending, p.why
-		return job
+		return job, sure
 	case e.owner == "" && p.key != "" && pack.Cancelled(dir, p.key):
 		job.State, job.Sight, job.Reason = task.Error, runner.Cancelled, "the task was stopped before it began"
-		return job
+		return job, sure
 	case p.pilot == "":
-		job.Sight, job.Reason = runner.Traceless, "no trace of the task in pilot jobs"
-		if e.ref.Missing.Fact() {
-			job.Sight, job.State = runner.Unbegun, task.Error
-		}
-		return job
+		job.State, job.Sight, job.Reason = task.Error, runner.Unbegun, "no trace of the task in pilot jobs"
+		return job, runner.Proof{Looks: runner.Fact, Why: job.Reason}
 	}
 	return e.pilotGone(job)
-}
-
-// vanished is the state of a task that has removed its directory, and that its pilot does not run.
-func vanished(job runner.Job, ref runner.Ref) runner.Job {
-	job.State, job.Sight = "", runner.Traceless
-	job.Reason = "its pilot job does not run it, and what it recorded was removed"
-	if ref.Missing.Fact() {
-		job.Sight, job.State, job.Cause = runner.Shown, task.Error, need.Lost
-	}
-	return job
 }
 
 // packedEnd derives the state of a task that has ended in its pilot.
@@ -228,11 +218,11 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 	case pack.Stopped:
 		job.Sight, job.Reason = runner.Cancelled, "the task was stopped"
 	case pack.Timeout:
-		job.Cause, job.Reason, job.Had.Time = need.Timeout, why("TIMEOUT"), time.Duration(end.Limit)
+		job.Cause, job.Reason, job.Had.Time = need.Timeout, slurmWhy("TIMEOUT"), time.Duration(end.Limit)
 	case pack.OOM:
 		job.Cause, job.Had.Memory = need.OOM, end.Limit
 		job.Reason = fmt.Sprintf("%s; it used %s of its %s of memory",
-			why("OUT_OF_MEMORY"), unit.ShortSize(end.Used), unit.ShortSize(end.Limit))
+			slurmWhy("OUT_OF_MEMORY"), unit.ShortSize(end.Used), unit.ShortSize(end.Limit))
 	case pack.Unbegun:
 		job.Sight, job.Reason = runner.Unbegun, "its job script has ended before it began the command"
 	default:
@@ -241,18 +231,21 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 	return job
 }
 
-// pilotGone derives the state of a task whose pilot is not alive in squeue.
-func (e evidence) pilotGone(job runner.Job) runner.Job {
+// pilotGone is what is shown of a task whose pilot is not alive in squeue.
+func (e evidence) pilotGone(job runner.Job) (runner.Job, runner.Proof) {
 	sub := e
 	sub.packed, sub.instead, sub.ref.Job, sub.owner = nil, "", e.packed.pilot, e.packed.pilot
 	sub.run = record.Run{Begun: true} // it has no end
-	pilot := sub.judge()
+	pilot, proof := sub.show()
+	if proof.Why != "" {
+		proof.Why = "pilot job " + e.packed.pilot + ": " + proof.Why
+	}
 	if !pilot.Sight.Sure() || !pilot.State.Final() {
 		job.Sight, job.Reason = max(runner.Traceless, pilot.Sight), "pilot job "+e.packed.pilot+": "+pilot.Reason
-		return job
+		return job, proof
 	}
 	if end := pack.ReadEnd(e.ref.Dir, e.ref.Job); e.owner == e.ref.Job && (e.run.Ended || end.Why != "") {
-		return e.packedEnd(job, end)
+		return e.packedEnd(job, end), proof
 	}
 	if pilot.Reason == "" {
 		pilot.Reason = "it has ended"
@@ -269,13 +262,12 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 		// The last start of the pilot, which Slurm had requeued, did not begin. With the start before, the
 		// command was asked to end, and has ended: it does not still run on a node that failed.
 		job.Sight = runner.Unbegun
-	case !e.run.Begun && !e.ref.Lost && !e.ref.Missing.Fact():
-		// Another host's file system may show later what the script has written.
-		job.Sight, job.Cause = runner.Traceless, ""
 	case !e.run.Begun && !e.ref.Lost:
+		// Another host's file system may show later what the script has written.
 		job.Sight = runner.Unbegun
+		proof = proof.And(runner.Proof{Looks: runner.Fact, Why: job.Reason})
 	}
-	return job
+	return job, proof
 }
 
 // waits reports whether a job in a state is in the queue and has no processes.

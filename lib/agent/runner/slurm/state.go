@@ -32,8 +32,8 @@ func state(slurm string) (s task.State, ok bool) {
 	return "", false
 }
 
-// why explains a state of Slurm that ends a task as an error.
-func why(state string) string {
+// slurmWhy explains a state of Slurm that ends a task as an error.
+func slurmWhy(state string) string {
 	switch state {
 	case "TIMEOUT":
 		return "the job reached its time limit"
@@ -100,50 +100,96 @@ const (
 	saved = 2
 )
 
-// judge derives the state of a job from the evidence. squeue decides while it shows the job as alive;
-// accounting decides on the end, where there is accounting.
+// judge is what follows from the evidence and from what the agent remembers of earlier looks.
 func (e evidence) judge() runner.Job {
+	job, proof := e.show()
+	lacking := proof != (runner.Proof{}) && e.packed == nil && e.queue == nil && e.account == nil && e.books == answered
+	return runner.Believe(job, proof, e.ref, lacking, e.now)
+}
+
+// show says what Slurm and the journal show, and how long they must do so. squeue decides while it shows the job as alive;
+// accounting decides on the end, where there is accounting. The first row that fits counts:
+//
+//	squeue             accounting         journal                     shown                  proof
+//
+//	RUNNING            -                  ended in this start         its end, outlived      10 minutes
+//	alive              -                  -                           alive                  none
+//	unknown state      no end             -                           unclear                none
+//	an end             -                  -                           over                   none; PREEMPTED 2 looks
+//	no                 an end             begun, not ended            over                   a fact, if Slurm may requeue it
+//	no                 CANCELLED by none  not ended                   vanished               a fact, if it has begun
+//	no                 an end             -                           over                   none
+//	no                 no end             -                           vanished               see there
+//
+// over: the result of the command itself wins over what Slurm reports of anything after it.
+//
+//	the command has ended before that                                 its end                none
+//	COMPLETED, after the job was asked to end, code 0                 interrupted            none
+//	0:53, begun but not ended, or never                               unbegun                2 looks; a fact without squeue
+//	FAILED by signal 9 while the command ran                          lost                   none
+//	failed, and no sign that it began                                 unbegun                a fact
+//	anything else                                                     as Slurm says          none
+//
+// vanished: squeue does not show it, and it has not ended according to accounting.
+//
+//	the command has ended                                             its end                2 minutes; none if that is all there is
+//	the command was killed or asked to end                            lost, or an error      gone
+//	not begun, an element of an array whose others are shown          cancelled              a fact, also in accounting
+//	not begun, and accounting shows that it was dropped               unbegun                none
+//	not begun, and accounting answers that it waits or is not there   unbegun                2 looks
+//	not begun, and nothing is known of it                             unbegun                10 minutes
+//	begun, dropped                                                    lost                   gone
+//	begun                                                             an error               gone; an hour if accounting shows it
+//	anything else                                                     nothing                never
+//
+// Gone is a fact where a controller has dropped the job, 10 minutes where it is not shown, and accounting must not have it.
+func (e evidence) show() (runner.Job, runner.Proof) {
 	if e.packed != nil {
-		return e.judgePacked()
+		return e.showPacked()
 	}
 	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Spare: e.spare, Instead: e.instead, Claim: e.claim()}
+	var first runner.Proof
 	if q := e.queue; q != nil {
 		job.Restarts, job.Submitted = int(q.Restarts), slurm.Time(q.Submit)
 		if alive, ok := e.alive(); ok {
 			if q.State == "RUNNING" && e.journal && e.run.Ended && e.run.Restart == int(q.Restarts) {
-				return e.outlived(job)
+				// Slurm may have lost the message of its end, and show it until its time limit.
+				job = ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
+				job.Sight = runner.Outlived
+				return job, runner.Proof{Looks: runner.Fact, For: gone, Why: "its command has ended, and Slurm shows the job as running"}
 			}
 			job.State, job.Reason = alive, pendingReason(q)
-			return job
+			return job, runner.Proof{}
 		}
-		if q.State == "PREEMPTED" && e.ref.Missing.Misses < saved {
-			job.Sight, job.Reason = runner.Traceless, "the job was preempted"
-			return job
+		if q.State == "PREEMPTED" {
+			first = runner.Proof{Looks: saved, Why: "the job was preempted"}
 		}
 	}
 	if a := e.account; a != nil && !e.earlier(a) {
 		if s, ok := state(a.State); ok && s.Final() {
-			switch {
-			case e.mayGoOn(a):
-				job.Sight, job.Reason = runner.Traceless, "accounting shows the job as "+a.State+", and squeue does not show it"
-				return job
-			case e.dropped():
-				return e.vanished(job)
+			if e.mayGoOn(a) {
+				first = runner.Proof{Looks: runner.Fact, Why: "accounting shows the job as " + a.State + ", and squeue does not show it"}
 			}
-			return e.over(job, a.State, a.FirstFailure(), a.By)
+			next := e.vanished
+			if !e.dropped() {
+				next = func(job runner.Job) (runner.Job, runner.Proof) { return e.over(job, a.State, a.FirstFailure(), a.By) }
+			}
+			job, proof := next(job)
+			return job, first.And(proof)
 		}
 	}
 	if q := e.queue; q != nil {
 		s, ok := state(q.State)
 		if !ok || !s.Final() {
 			job.Sight, job.Reason = runner.Unclear, fmt.Sprintf("squeue shows the unknown state %q", q.State)
-			return job
+			return job, runner.Proof{}
 		}
 		failure := q.Exit
 		if failure == (slurm.Exit{}) {
 			failure = q.Derived
 		}
-		return e.over(job, q.State, failure, "")
+		job, proof := e.over(job, q.State, failure, "")
+		return job, first.And(proof)
 	}
 	return e.vanished(job)
 }
@@ -170,24 +216,13 @@ func (e evidence) earlier(a *slurm.Record) bool {
 // again.
 func (e evidence) mayGoOn(a *slurm.Record) bool {
 	return (a.State == "FAILED" || a.State == "NODE_FAIL" || a.State == "PREEMPTED" || e.dropped()) && e.queue == nil &&
-		e.journal && e.run.Begun && !e.run.Ended && !e.ref.Missing.Fact()
+		e.journal && e.run.Begun && !e.run.Ended
 }
 
 // dropped reports whether a controller that began without the jobs of the last one has forgotten the job: accounting then
 // shows that the job was cancelled, and by nobody.
 func (e evidence) dropped() bool {
 	return e.queue == nil && e.account != nil && e.account.State == "CANCELLED" && e.account.By == "" && !e.run.Ended
-}
-
-// unaccounted reports whether accounting does not know the job, in several queries: what is missing
-// in one result may be in the next one.
-func (e evidence) unaccounted() bool {
-	return e.books == noBooks || e.account == nil && e.books == answered && e.ref.Unaccounted.Fact()
-}
-
-// missing reports whether the job has left no trace for so long, in several queries.
-func (e evidence) missing(d time.Duration) bool {
-	return e.ref.Missing.Misses > 2 && e.ref.Missing.For(e.now) >= d
 }
 
 // notBegun reports whether the job has not run the command, as far as this host can see.
@@ -198,9 +233,8 @@ func (e evidence) notBegun() bool {
 // elsewhere reports whether another job runs the task.
 func (e evidence) elsewhere() bool { return e.owner != "" && e.owner != e.ref.Job }
 
-// over derives the state of a job that has ended according to Slurm. The result of the command itself
-// wins over what Slurm reports of anything after it.
-func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
+// over is what is shown of a job that has ended according to Slurm.
+func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by string) (runner.Job, runner.Proof) {
 	after := unwritable(failure) // of a later start
 	switch slurmState {
 	case "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "CANCELLED", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED", "RECONFIG_FAIL":
@@ -218,30 +252,30 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		if e.run.Code == killed || e.run.Code == terminated {
 			done.Cause = causes[slurmState] // the script could not tell this from its own failure
 		}
-		return done
+		return done, runner.Proof{}
 	}
 	if slurmState == "FAILED" && failure == (slurm.Exit{}) && e.run.Over() {
 		failure.Code = e.run.Code // a listing may lack some steps
 	}
 	done := ended(job, slurmState, failure, by)
+	var proof runner.Proof
 	switch {
 	case done.State == task.Completed && e.interrupted():
 		done.State, done.Reason, done.Cause = task.Error, record.Interrupted, need.Lost
-	// A controller that was killed may have the job in its queue again, whatever accounting says, and
-	// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
-	// the controller has saved it when it is shown again after some time.
-	case unwritable(failure) && !e.elsewhere() && e.queue == nil && !e.ref.Missing.Fact():
-		job.Sight, job.Reason = runner.Traceless, "accounting says that the job could not begin, and squeue does not show it"
-		return job
-	case unwritable(failure) && !e.elsewhere() && e.ref.Missing.Misses < saved:
-		job.Sight, job.Reason = runner.Traceless, "the job could not begin"
-		return job
-	case unwritable(failure) && done.Sight != runner.Cancelled && e.journal && !e.run.Ended && !e.elsewhere() &&
-		(!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
+	case unwritable(failure) && !e.elsewhere():
+		// A controller that was killed may have the job in its queue again, whatever accounting says, and
+		// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
+		// the controller has saved it when it is shown again after some time.
+		proof = runner.Proof{Looks: saved, Why: "the job could not begin"}
+		if e.queue == nil {
+			proof = runner.Proof{Looks: runner.Fact, Why: "accounting says that the job could not begin, and squeue does not show it"}
+		}
 		// The last start did not begin. An earlier one, whose journal exists, was cut short, and
 		// Slurm has requeued the job as it should; even if something is lost, there was no other
 		// start.
-		done.Sight = runner.Unbegun
+		if done.Sight != runner.Cancelled && e.journal && !e.run.Ended && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0) {
+			done.Sight = runner.Unbegun
+		}
 	case slurmState == "FAILED" && failure.Signal == 9 && e.journal && !e.ref.Lost && e.run.Begun && !e.run.Over():
 		// If only the command is killed, the job script remains and records that.
 		done.State, done.Reason, done.Cause = task.Error, "the job was killed while its command ran", need.Lost
@@ -249,14 +283,11 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL",
 		slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
-		if !e.ref.Missing.Fact() {
-			job.Sight, job.Reason = runner.Traceless, "the job has ended, and there is no sign that it began"
-			return job
-		}
 		done.State, done.Sight = task.Error, runner.Unbegun
 		done.Reason = "the job has ended before it began the command: " + done.Reason
+		proof = runner.Proof{Looks: runner.Fact, Why: "the job has ended, and there is no sign that it began"}
 	}
-	return done
+	return done, proof
 }
 
 // interrupted reports whether the command has ended with exit code 0 after the job was asked to end, in the
@@ -278,62 +309,57 @@ func (e evidence) alive() (task.State, bool) {
 	return s, ok && !s.Final()
 }
 
-// outlived derives the state of a job that squeue shows as running although its command has ended.
-// Slurm may have lost the message of its end, and show it until its time limit.
-func (e evidence) outlived(job runner.Job) runner.Job {
-	if e.ref.Missing.Fact() && e.missing(gone) {
-		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
-		done.Sight = runner.Outlived
-		return done
+// vanished is what is shown of a job that squeue does not show and that has not ended according to accounting.
+func (e evidence) vanished(job runner.Job) (runner.Job, runner.Proof) {
+	const why = "squeue does not show the job, and accounting has no record of its end"
+	absent := runner.Proof{
+		Looks: runner.Fact, For: gone, Why: why,
+		Unaccounted: e.account == nil && e.books == answered, Never: e.account == nil && e.books == silent,
 	}
-	job.Sight, job.Reason = runner.Traceless, "its command has ended, and Slurm shows the job as running"
-	return job
-}
-
-// vanished derives the state of a job that squeue does not show and that has not ended according to
-// accounting.
-func (e evidence) vanished(job runner.Job) runner.Job {
-	forgotten := e.ref.Missing.Fact() && (e.dropped() || e.missing(gone))
-	absent := forgotten && (e.account != nil || e.unaccounted())
-	// A second job does no harm where the first one begins after all, as one of them becomes the owner.
-	waited := e.books == answered && (e.account == nil || e.account.State == "PENDING") && e.ref.Missing.Misses >= saved
-	switch {
-	case e.run.Ended && (e.books != answered && e.run.Closed || e.missing(lag)):
+	if e.dropped() {
+		absent.For = 0
+	}
+	job.State = task.Error
+	switch waits := e.notBegun() && e.owner == ""; {
+	case e.run.Ended && e.books != answered && e.run.Closed:
 		// Even if Slurm requeues the job, the command is not run again.
-		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
-	case absent && e.run.Cut && !e.run.Closed:
+		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, ""), runner.Proof{}
+	case e.run.Ended:
+		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, ""), runner.Proof{Looks: saved + 1, For: lag, Why: why}
+	case e.run.Cut && !e.run.Closed:
 		// A controller that has forgotten a job kills it, its command first.
-		job.State, job.Cause = task.Error, need.Lost
-		job.Reason = "the job was killed while its command ran, and is gone from Slurm"
-		return job
-	case absent && e.run.Cut:
+		job.Cause, job.Reason = need.Lost, "the job was killed while its command ran, and is gone from Slurm"
+	case e.run.Cut:
 		// The job was asked to end by its user, or by Slurm, which was to requeue it and has
 		// forgotten it: the command has not failed by itself.
-		job.State = task.Error
 		job.Reason = fmt.Sprintf(
 			"the command ended with exit code %d after the job was asked to end, and the job is gone from Slurm", e.run.Code)
-		return job
-	case e.siblings && e.ref.Missing.Fact() && e.missing(lag) && e.account == nil && e.unaccounted() && e.notBegun() && e.owner == "":
+	case waits && e.siblings && e.account == nil && !absent.Never:
 		// Slurm keeps nothing of an element that is cancelled while pending. An element that has
 		// ended in another way is in accounting, and what Slurm forgets is always the whole array.
-		job.State, job.Sight, job.Reason = task.Error, runner.Cancelled, why("CANCELLED")+", while it waited"
-		return job
-	case (waited && !e.siblings || e.dropped() || forgotten && e.account == nil) && e.notBegun() && e.owner == "":
-		job.State, job.Sight, job.Reason = task.Error, runner.Unbegun, "Slurm has forgotten the job before it began"
-		return job
-	case absent && e.dropped() && e.journal:
-		job.State, job.Cause, job.Reason = task.Error, need.Lost, "the controller of Slurm has forgotten the job while its command ran"
-		return job
-	case absent && (e.account == nil || e.missing(runaway)) && e.journal:
-		job.State, job.Reason = task.Error, "the job is gone without a trace"
-		return job
+		absent.For = lag
+		job.Sight, job.Reason = runner.Cancelled, slurmWhy("CANCELLED")+", while it waited"
+	case waits && (e.account == nil || e.dropped() || e.books == answered && e.account.State == "PENDING" && !e.siblings):
+		// A second job does no harm where the first one begins after all, as one of them becomes the owner.
+		absent = runner.Proof{Looks: runner.Fact, For: gone, Why: why}
+		switch {
+		case e.dropped():
+			absent = runner.Proof{}
+		case e.books == answered && !e.siblings:
+			absent = runner.Proof{Looks: saved, Why: why}
+		}
+		job.Sight, job.Reason = runner.Unbegun, "Slurm has forgotten the job before it began"
+	case e.dropped() && e.journal:
+		job.Cause, job.Reason = need.Lost, "the controller of Slurm has forgotten the job while its command ran"
+	case e.journal:
+		if e.account != nil {
+			absent.For = runaway
+		}
+		job.Reason = "the job is gone without a trace"
+	default:
+		absent.Never = true
 	}
-	job.Sight = runner.Traceless
-	if e.account == nil && e.books == answered {
-		job.Sight = runner.Unaccounted
-	}
-	job.Reason = "squeue does not show the job, and accounting has no record of its end"
-	return job
+	return job, absent
 }
 
 // unwritable reports whether an exit is the one with which Slurm reports that a node could not create
@@ -366,7 +392,7 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	case "CANCELLED":
 		job.Sight = runner.Cancelled
 	}
-	job.Reason, job.Cause = why(slurmState), causes[slurmState]
+	job.Reason, job.Cause = slurmWhy(slurmState), causes[slurmState]
 	if by != "" && by != "0" && job.Sight == runner.Cancelled {
 		job.Reason += " (by user " + by + ")"
 	}
