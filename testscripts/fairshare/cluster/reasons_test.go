@@ -164,7 +164,7 @@ func TestReasonsOfSlurm(t *testing.T) {
 			configure("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTimeout=30", "ResumeTimeout=60", "SuspendTime=100000")
 			c.must("root", "scontrol", "update", "nodename=small1", "state=power_down_force", "reason=idle")
 		}, submit: []string{"-p", "gpu_small", "-t5"}, reason: "Nodes required|ReqNodeNotAvail|Resources|None|Priority", cause: "away", starts: "unknown",
-			says: `1 of the 1 node that could run it is out of service: small1 \(idle\+powering_down`, undo: func() {
+			says: `1 of the 1 node that could run it is out of service: small1 \(idle\+power(ing)?_down`, undo: func() {
 				c.as("root", "scontrol", "update", "nodename=small1", "state=power_up")
 				restore()
 				c.must("root", "scontrol", "update", "nodename=small1", "state=down", "reason=test")
