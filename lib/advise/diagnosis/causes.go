@@ -286,7 +286,15 @@ func (d *diagnosing) after(w *forecast.Job) {
 // fits is a job that no node of its partition can run: which of its requests is too much.
 func (d *diagnosing) fits(w *forecast.Job) {
 	d.Kind = Never
-	lacks := d.Plan.Lacking(d.row)
+	request := fmt.Sprintln(w.Partition, w.Nodes, w.Need, w.GPUType, w.Features, w.Required, w.Excluded)
+	lacks, known := d.lacks[request]
+	if !known { // many jobs of a list may request the same
+		if d.lacks == nil {
+			d.lacks = map[string][]string{}
+		}
+		lacks = d.Plan.Lacking(d.row)
+		d.lacks[request] = lacks
+	}
 	partition := d.job.Partition
 	need := count(max(1, w.Nodes), "node", "nodes")
 	if len(lacks) == 0 {

@@ -94,7 +94,9 @@ type Facts struct {
 	Nodes      []slurm.Node           // in the order of the plan's world
 	Partitions []slurm.Partition
 	QOS        []slurm.QOS
-	Now        time.Time // times near it are written short
+	Now        time.Time           // times near it are written short
+	lacks      map[string][]string // what requests that no node can meet have too much of
+
 	// Later forecasts rows of the plan of which it has no start: Unknown, By or About; nil: nothing does.
 	Later func(rows []int) (StartKind, int64)
 }

@@ -202,6 +202,27 @@ func (h *History) Draw(j *Job, elapsed int64, random *rand.Rand) int64 {
 	return max(limit, elapsed+1)
 }
 
+// drawn draws run times in a world. A job of a name of which none has ended runs at least as long as the oldest of these that runs.
+func (h *History) drawn(w *World, random *rand.Rand) func(*Job) int64 {
+	name := func(j *Job) string { return kinds(j.User, j.Account, j.Name, j.Limit)[0] }
+	outlived := map[string]int64{}
+	for i := range w.Jobs {
+		if j := &w.Jobs[i]; j.Running && len(h.kinds[name(j)]) == 0 {
+			outlived[name(j)] = max(outlived[name(j)], w.Now-j.Start)
+		}
+	}
+	return func(j *Job) int64 {
+		elapsed := int64(0)
+		if j.Running {
+			elapsed = max(1, w.Now-j.Start)
+		}
+		if len(outlived) > 0 {
+			elapsed = max(elapsed, min(outlived[name(j)], j.length()-1))
+		}
+		return h.Draw(j, elapsed, random)
+	}
+}
+
 // of returns what a run predicts for a job with a time limit: of the same name, its seconds; of
 // others, its part of the limit. Accounting has the end of a job before its limit, at times.
 func (s sample) of(limit int64, kind int) int64 {
@@ -272,15 +293,12 @@ func When(over func() bool, w *World, rows []int, h *History, priority func(*Pas
 		for i := range jobs {
 			jobs[i] = w.Bound(jobs[i])
 		}
+		drawn := h.drawn(w, random)
 		run := func(j *Job) int64 {
 			if s, ok := seconds[j.ID]; ok {
 				return s
 			}
-			elapsed := int64(0)
-			if j.Running {
-				elapsed = max(1, w.Now-j.Start)
-			}
-			return h.Draw(j, elapsed, random)
+			return drawn(j)
 		}
 		replayStarts, visits := replayed(over, w, rows, Course{
 			Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: run,
@@ -361,12 +379,15 @@ func Calibrate(past []Scored, median, low, high float64) (newMedian, newLow, new
 	}
 	width := logWidth(low, high)
 	at := func(z float64) float64 { return max(0, (median+coarse)*math.Exp(z*width)-coarse) }
-	newMedian, newLow, newHigh = at(q[1]), at(q[0]), at(q[2])
+	newMedian, newLow, newHigh = at(q[1]), max(0, at(q[0])-turn), at(q[2])+turn
 	if math.IsInf(high, 1) {
 		newHigh = high
 	}
 	return newMedian, min(newLow, newMedian), max(newHigh, newMedian)
 }
+
+// turn, in seconds, is what the turns of the scheduler add to or take from any wait.
+const turn = 5
 
 // coarse, in seconds, is what two waits may differ by without being different.
 const coarse = 20

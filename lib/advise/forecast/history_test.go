@@ -246,3 +246,25 @@ func TestScoreTrace(t *testing.T) {
 		t.Errorf("%d scored; learned %+v, limits %+v", len(scored), learned, limits)
 	}
 }
+
+// Of a job of whose name none has ended, those that run tell how long it runs at least; of other names they tell nothing, and no job is
+// drawn beyond its time limit.
+func TestRunningJobsTellOfTheirName(t *testing.T) {
+	var runs []Past
+	for i := range int64(50) {
+		runs = append(runs, Past{Name: "short", User: "u", Account: "a", Start: 1000 + 20*i, End: 1010 + 20*i, Limit: 3600})
+	}
+	h := NewHistory(runs)
+	w := &World{Now: 10_000, Jobs: []Job{
+		{Name: "fold-1", User: "u", Account: "a", Running: true, Start: 9500, Limit: 3600},
+		{Name: "fold-2", User: "u", Account: "a", Limit: 3600},
+		{Name: "fold-3", User: "u", Account: "a", Limit: 300},
+		{Name: "other", User: "u", Account: "a", Limit: 3600},
+	}}
+	draw := h.drawn(w, rand.New(rand.NewPCG(1, 2)))
+	for range 100 {
+		if same, brief, other := draw(&w.Jobs[1]), draw(&w.Jobs[2]), draw(&w.Jobs[3]); same <= 500 || same > 3600 || brief > 300 || other != 10 {
+			t.Fatalf("%d s of a name of which one has run 500 s, %d s with a limit of 300 s, %d s of another name", same, brief, other)
+		}
+	}
+}

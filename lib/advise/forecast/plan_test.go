@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 const now = 1_200_000
@@ -373,4 +376,21 @@ func large(nodes, jobs int) *World {
 		w.Jobs = append(w.Jobs, filled(j, nodes+i))
 	}
 	return w
+}
+
+// A job that gives its nodes back ends soon, also where Slurm tells no end of it, as of one that is preempted and requeued.
+func TestCompletingJobsEnd(t *testing.T) {
+	w := NewWorld(Records{
+		Now: time.Unix(now, 0), Config: slurm.Config{"SchedulerType": "sched/backfill", "SelectType": "select/cons_tres", "SelectTypeParameters": "CR_Core"},
+		Partitions: []slurm.Partition{{Name: "a", State: "UP", MaxTime: slurm.Unlimited, Nodes: "n0"}},
+		Nodes:      []slurm.Node{{Name: "n0", State: "MIXED+COMPLETING", Partitions: slurm.List("a"), CPUs: 4, CPUsTaken: 4}},
+		Jobs: []slurm.Job{
+			{ID: 1, ArrayID: 1, Label: "1", Partition: "a", State: "COMPLETING", NodeList: "n0", Start: now - 100, Limit: time.Hour, Nodes: 1, CPUs: 4, TRES: slurm.TRES{"cpu": 4}},
+			{ID: 2, ArrayID: 2, Label: "2", Partition: "a", State: "PENDING", Priority: 5, Reason: "None", Limit: time.Hour, Nodes: 1, CPUs: 4, TRES: slurm.TRES{"cpu": 4}},
+		},
+	})
+	p := NewPlan(never, w, true)
+	if r := p.Results[1]; !r.Verdict.InLine() || r.Start == 0 || r.Start > now+120 {
+		t.Errorf("verdict %d, start in %d s", r.Verdict, r.Start-now)
+	}
 }

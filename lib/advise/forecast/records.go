@@ -267,7 +267,10 @@ func (b *builder) length(j *slurm.Job, d *slurm.JobDetail, p *slurm.Partition) i
 func (b *builder) runs(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 	suspended := j.State == "SUSPENDED" // its cores are free, and nobody knows until when
 	row.Running, row.Uses = j.HoldsNodes() || suspended, map[string]Resources{}
-	if row.End == 0 || j.Limit == slurm.Unlimited || suspended {
+	switch {
+	case j.State == "COMPLETING": // at once, but for the epilog
+		row.End = b.now + 1
+	case row.End == 0 || j.Limit == slurm.Unlimited || suspended:
 		row.End = Forever
 	}
 	if suspended {

@@ -97,14 +97,7 @@ func probe(over func() bool, w *World, row int, h *History, actual int64, seed u
 	}})
 	var waits []float64
 	for n := range uint64(replays) {
-		random := rand.New(rand.NewPCG(seed, n))
-		run := func(j *Job) int64 {
-			elapsed := int64(0)
-			if j.Running {
-				elapsed = max(1, w.Now-j.Start)
-			}
-			return h.Draw(j, elapsed, random)
-		}
+		run := h.drawn(w, rand.New(rand.NewPCG(seed, n)))
 		waits = append(waits, wait(Replay(over, w, []int{row}, Course{Until: w.Now + horizon, Turns: 50, Work: work, Run: run})))
 	}
 	slices.Sort(waits)

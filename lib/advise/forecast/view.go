@@ -319,11 +319,11 @@ func (p *Plan) Lacking(row int) (words []string) {
 		changed := j
 		without.change(&changed)
 		w := *p.World
-		w.Jobs = append(slices.Clip(w.Jobs), changed)
+		w.Jobs = []Job{changed} // alone: of a long queue there is no copy for each of its jobs
 		space := *p.space
-		space.w, space.partitions, space.rowSets = &w, append(slices.Clip(space.partitions), w.Partition(j.Partition)), nil
+		space.w, space.partitions, space.rowSets = &w, []*Partition{w.Partition(j.Partition)}, nil
 		q := Plan{World: &w, space: &space}
-		if len(q.Fitting(len(w.Jobs)-1)) >= max(1, changed.Nodes) {
+		if len(q.Fitting(0)) >= max(1, changed.Nodes) {
 			words = append(words, without.text)
 		}
 	}

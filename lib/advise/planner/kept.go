@@ -182,7 +182,7 @@ func (f *Kept) Scored(now int64) []forecast.Scored {
 // Taught are Scored forecasts, where these are few behind those of past jobs: each is forecast as at its submission, with what the last
 // jobs of accounting tell of the cluster. It takes no more time than over lets it.
 func (f *Kept) Taught(over func() bool, now int64, runs []forecast.Past) []forecast.Scored {
-	const enough, recent, probes = 40, 3000, 120
+	const enough, recent, probes, besides = 40, 3000, 120, 1.25
 	scored := f.Scored(now)
 	if known := len(f.Scored(0)); known >= enough {
 		return scored
@@ -192,9 +192,16 @@ func (f *Kept) Taught(over func() bool, now int64, runs []forecast.Past) []forec
 	waited := func(s forecast.Scored) bool { return s.Actual > 0 || s.RawMedian > 0 }
 	var taught []forecast.Scored
 	for _, s := range forecast.ScoreTrace(over, runs[max(0, len(runs)-recent):], probes, func([]forecast.Scored) {}) {
-		if waited(s) { // a job that found an empty cluster says nothing of queues
-			taught = append(taught, s)
+		if !waited(s) { // a job that found an empty cluster says nothing of queues
+			continue
 		}
+		// A pool leaves nodes, priorities and turns out: every second wait is moved up for them, and the others down.
+		if len(taught)%2 == 0 {
+			s.Actual *= besides
+		} else {
+			s.Actual /= besides
+		}
+		taught = append(taught, s)
 	}
 	return append(taught, scored...)
 }

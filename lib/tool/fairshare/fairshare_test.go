@@ -266,6 +266,11 @@ func TestGolden(t *testing.T) {
 
 // The sum of the factors is Slurm's priority, to one point, for every pending job.
 func TestSums(t *testing.T) {
+	for _, named := range [][]string{{"2", "5"}, {"--format", "jobid"}} { // each row says why, however it was requested
+		if code, out, errs := fairshare(t, recorded{}, append([]string{"jobs", "--json"}, named...)...); code != 0 || strings.Contains(out, `"reason_plain":""`) {
+			t.Errorf("%v: exit status %d, %s%s", named, code, out, errs)
+		}
+	}
 	_, out, _ := fairshare(t, recorded{}, "jobs", "--json")
 	var doc struct {
 		Jobs []queueJobJSON `json:"jobs"`

@@ -49,6 +49,13 @@ func (v *queueView) json(w io.Writer) error {
 	p := newPage(w, 0, false)
 	p.print(strings.TrimSuffix(string(text), "\n}"))
 	p.print(",\n  \"jobs\": [")
+	why := v.why
+	if len(v.ids) > 0 || why == nil { // one after the other, as they are tried out in one plan
+		why = make([]diagnosis.Diagnosis, len(v.rows))
+		for n, i := range v.rows {
+			why[n] = v.rowDiagnosis(i)
+		}
+	}
 	inOrder(len(v.rows), 1000, func(low, high int) []byte {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
@@ -57,7 +64,7 @@ func (v *queueView) json(w io.Writer) error {
 				b.WriteByte(',')
 			}
 			b.WriteString("\n    ")
-			if e.Encode(v.jobJSON(v.rows[n], v.diagnosed(n))) == nil {
+			if e.Encode(v.jobJSON(v.rows[n], &why[n])) == nil {
 				b.Truncate(b.Len() - 1) // the newline
 			} else {
 				b.WriteString("null") // a number that JSON cannot write
@@ -143,15 +150,6 @@ type comparedJSON struct {
 	Starts  diagnosis.StartKind `json:"starts"`
 	Proof   []string            `json:"proof"`
 	Command []string            `json:"advice_command"`
-}
-
-// diagnosed says why the n-th row waits.
-func (v *queueView) diagnosed(n int) *diagnosis.Diagnosis {
-	if v.why != nil && len(v.ids) == 0 {
-		return &v.why[n]
-	}
-	d := v.rowDiagnosis(v.rows[n])
-	return &d
 }
 
 // jobJSON returns a job of the view.

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,6 +40,26 @@ func TestReasonsOfSlurm(t *testing.T) {
 			c.until("a job that fills "+node, func() bool { return c.state(id) == "RUNNING" })
 		}
 	}
+	slurmConf := filepath.Join(c.dir, "etc", "slurm.conf")
+	original, err := os.ReadFile(slurmConf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configured := func(text []byte) {
+		if err := os.WriteFile(slurmConf, text, 0o644); err != nil {
+			c.t.Fatal(err)
+		}
+		c.must("root", "scontrol", "reconfigure")
+	}
+	configure := func(lines ...string) { // in place of those of the same names
+		text := string(original)
+		for _, line := range lines {
+			name, _, _ := strings.Cut(line, "=")
+			text = regexp.MustCompile(`(?m)^`+name+`=.*\n`).ReplaceAllString(text, "") + line + "\n"
+		}
+		configured([]byte(text))
+	}
+	restore := func() { configured(original) }
 	features := strings.TrimSpace(c.must("root", "sinfo", "--noheader", "--nodes=small1", "--format=%f"))
 	features, _, _ = strings.Cut(features, "\n")
 	for _, k := range []struct {
@@ -52,7 +74,9 @@ func TestReasonsOfSlurm(t *testing.T) {
 		says   string   // of the text and the proof, as a pattern
 		silent []string // is said nowhere
 		helps  bool     // the command makes a task of the job start
-		undo   func()
+		// preempted: the job runs, and waits again when its place is taken.
+		preempted bool
+		undo      func()
 	}{
 		{name: "array", submit: []string{"--array=1-5%1", "-t2"}, reason: "JobArrayTaskLimit", cause: "array", starts: "by",
 			says: `lets 1 task run at a time.*the first ends`, helps: true},
@@ -121,6 +145,34 @@ func TestReasonsOfSlurm(t *testing.T) {
 		{name: "reservation", before: admin("scontrol", "create", "reservation", "reservationname=later", "starttime=now+60minutes", "duration=60", "nodes=cpu1", "users=alice"),
 			submit: []string{"--reservation=later", "-t5"}, reason: "Reservation", cause: "reservation", starts: "by", says: `its reservation later begins at`, helps: true,
 			undo: admin("scontrol", "delete", "reservationname=later")},
+		{name: "licenses", before: func() {
+			configure("Licenses=matlab:1")
+			first := c.submit("bob", "-p", "cpu", "-L", "matlab:1", "-t30")
+			c.until("a job with the license", func() bool { return c.state(first) == "RUNNING" })
+		}, submit: []string{"-p", "cpu", "-L", "matlab:1", "-t5"}, reason: "Licenses", cause: "license", starts: "by",
+			says: `license matlab: 0 free, the job requests 1.*job \d+ holds some of them; the first ends`, undo: restore},
+		{name: "place that a job of a higher tier has taken", before: func() {
+			c.submit("bob", "-p", "gpu", "-w", "gpu1", "--gpus=4", "-t30", "--begin=now+8")
+		}, submit: []string{"-p", "gpu_spot", "-w", "gpu1", "--gpus=4", "-t20"}, preempted: true, reason: "BeginTime|Resources|Priority|None|ReqNodeNotAvail",
+			cause: "nodes|begin", starts: "by", says: `gpu1 is taken by \d+, until|is to begin at`},
+		{name: "priority/basic", before: func() {
+			fill()
+			configure("PriorityType=priority/basic")
+			c.submit("bob", "-p", "cpu", "-N2", "--exclusive", "-t", "60")
+		}, submit: []string{"-p", "cpu", "-t", "100"}, reason: "Priority|Resources|None", cause: "others", starts: "by", says: `1 job comes before it in cpu`, undo: restore},
+		{name: "node that saves power", before: func() {
+			configure("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTimeout=30", "ResumeTimeout=60", "SuspendTime=100000")
+			c.must("root", "scontrol", "update", "nodename=small1", "state=power_down_force", "reason=idle")
+		}, submit: []string{"-p", "gpu_small", "-t5"}, reason: "Nodes required|ReqNodeNotAvail|Resources|None|Priority", cause: "away", starts: "unknown",
+			says: `1 of the 1 node that could run it is out of service: small1 \(idle\+power(ing)?_down`, undo: func() {
+				c.as("root", "scontrol", "update", "nodename=small1", "state=power_up")
+				restore()
+				c.must("root", "scontrol", "update", "nodename=small1", "state=down", "reason=test")
+				c.must("root", "scontrol", "update", "nodename=small1", "state=resume")
+				c.until("small1", func() bool {
+					return strings.TrimSpace(c.must("root", "sinfo", "--noheader", "--nodes=small1", "--partition=gpu_small", "--format=%T")) == "idle"
+				})
+			}},
 	} {
 		t.Run(k.name, func(t *testing.T) {
 			c.t = t
@@ -148,6 +200,10 @@ func TestReasonsOfSlurm(t *testing.T) {
 				submit = append(submit, "--hold")
 			}
 			job := c.submit("alice", submit...)
+			if k.preempted {
+				c.until("the job", func() bool { return c.state(job) == "RUNNING" })
+				c.until("the end of its run", func() bool { return c.state(job) == "PENDING" })
+			}
 			if k.run != "" {
 				c.until("the job", func() bool { return c.state(job) == "RUNNING" })
 				c.must("root", "scontrol", k.run, job)
