@@ -9,6 +9,7 @@
 // # Packages
 //
 //	entry                 the program that runs a task in a container: vast-entry
+//	entry/vast-entry      its main
 //	find                  filters of offers for a resource request
 //	life                  the story of an order, a machine without effects
 //	registry              what a container image runs by itself
@@ -55,7 +56,7 @@
 //	    lib/market/entry/frame_test.go:FuzzFrames
 //	    lib/market/rented/logs_test.go:TestFastOutput
 //	    lib/market/rented/logs_test.go:TestOutputCut
-//	    lib/market/rented/logs_test.go:TestPublishedOnce
+//	    lib/market/rented/unbegun_test.go:TestPublishedOnce
 //	Keys are in no message, no argument and no log
 //	    lib/market/vastai/filter_test.go:TestCleanHidesSecrets
 //	    testscripts/vast/malice_test.go:TestKeyStaysAtTheMarket

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
 // TestMain is the program itself in a container.
@@ -189,9 +191,7 @@ func TestNeverBegun(t *testing.T) {
 // smi is a driver's program.
 func (c *container) smi(script string) {
 	c.job.Machine = Machine{GPUs: 1, GPU: "RTX 4090"}
-	if err := os.WriteFile(filepath.Join(c.dir, "nvidia-smi"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-		c.Fatal(err)
-	}
+	executable.Write(c.T, filepath.Join(c.dir, "nvidia-smi"), "#!/bin/sh\n"+script+"\n")
 	c.env = append(c.env, "PATH="+c.dir+":"+os.Getenv("PATH"))
 }
 

@@ -35,6 +35,9 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 		_ = w.Flush()
+		if p, ok := Parse(text); ok && p.At < 0 {
+			t.Errorf("%q is %+v", text, p)
+		}
 		if out := output(t, log.Bytes()); !bytes.Equal(out, text) || w.Written() != int64(len(text)) {
 			t.Errorf("%q instead of %q, %d", out, text, w.Written())
 		}

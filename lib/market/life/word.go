@@ -20,8 +20,8 @@ var words = map[string]string{
 var never = map[string]string{
 	"unarmed":  "the container could not fetch vast-entry",
 	"unfit":    "the machine is not what was ordered, or does not work",
-	"unwanted": "the instance was not wanted any more",
-	"unasked":  "the container could not ask whether its instance is still wanted",
+	"unwanted": "the instance is no longer there for this task",
+	"unasked":  "the container could not ask whether its instance is still there for this task",
 }
 
 // Never returns why the command has not begun, if the last word of its entrypoint says so.

@@ -146,5 +146,5 @@ func dollars(f float64) string { return fmt.Sprintf("$%.4f", f) }
 func hours(d time.Duration) float64 { return max(0, d.Hours()) }
 
 // errNoEntry says that a container would have nothing to run its task with.
-var errNoEntry = fault.Hint(errors.New("this build is no release, so containers have nowhere to fetch vast-entry from"),
+var errNoEntry = fault.Hint(errors.New("this build was not released, so containers have nowhere to fetch vast-entry from"),
 	"put the files of \"make entry\" on a web server that rented machines can reach, and set vast_api.entry_url and vast_api.entry_sha256")

@@ -187,3 +187,17 @@ func TestOutputCut(t *testing.T) {
 		t.Errorf("%d bytes, %q", len(out), out[:min(len(out), 100)])
 	}
 }
+
+// Whatever a log says, what is published begins where the output was, and goes on from there.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("@0 one\n@4+two\nPONOS-EXIT n 3 7\n"), int64(2))
+	f.Add([]byte("noise\n@9 x\n@3 y\nPONOS-EXIT n unfit it has\n"), int64(0))
+	f.Fuzz(func(t *testing.T, text []byte, at int64) {
+		at &= 0xffff
+		s := parse(text, "n", true)
+		more, to, joined := s.from(at)
+		if to < at || joined && int64(len(more)) != to-at || s.word != "" && !strings.Contains(string(text), s.word) {
+			t.Errorf("%q, %d, %v: %+v", more, to, joined, s)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,7 +69,7 @@ func (s *Server) run(i *Instance) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append([]string{
 		"CONTAINER_ID=" + strconv.FormatInt(i.ID, 10), "CONTAINER_API_KEY=" + i.Key, "VAST_CONTAINERLABEL=C." + strconv.FormatInt(i.ID, 10),
-		"GPU_COUNT=1", "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"),
+		fmt.Sprintf("GPU_COUNT=%v", i.Offer["num_gpus"]), "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"),
 	}, s.opt.Env...)
 	for name, value := range i.Env {
 		// In a container this is a place of its own.
