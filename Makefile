@@ -38,7 +38,7 @@ SLURMTESTS := 'Slurm|Srun|AreTrue|Accepted|Land'
 SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind bench sbatch
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos hostile fuzz man html completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
+.PHONY: help build test test-unit test-slurm test-user test-bare test-dates test-calendar test-debian lint fmt cover bench forecast chaos hostile fuzz entry man html completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -219,6 +219,10 @@ uninstall: ## remove what install has installed
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish; done
 	@for file in $(EXAMPLES); do rm -f $(DESTDIR)$(DOCDIR)/$$file; done
 	@if [ -d $(DESTDIR)$(DOCDIR) ]; then find $(DESTDIR)$(DOCDIR) -depth -type d -empty -delete; fi
+
+entry: ## make the program that containers of rented machines fetch, and its sums, in bin/
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w -buildid=' -o bin/vast-entry-linux-$$arch ./lib/market/entry/vast-entry; done
+	sha256sum bin/vast-entry-linux-*
 
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
 	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist

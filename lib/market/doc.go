@@ -8,12 +8,14 @@
 //
 // # Packages
 //
+//	entry                 the program that runs a task in a container: vast-entry
+//	entry/vast-entry      its main
 //	find                  filters of offers for a resource request
 //	life                  the story of an order, a machine without effects
 //	registry              what a container image runs by itself
 //	rented                a machine for each task: orders, labels, ends, bills
-//	rented/vast-switch    the program that an instance without an HTTP client ends itself with
 //	vastai                offers, instances and logs of the market; the budget of its requests
+//	vastai/own            what a container may ask the market of its own instance
 //
 // # Files
 //
@@ -46,12 +48,19 @@
 //	    testscripts/vast/limits_test.go:TestMaxCostPerTask
 //	    lib/market/rented/money_test.go:TestMaxCostPerDay
 //	    lib/market/rented/money_test.go:TestCreditCarries
+//	A command begins only on a machine that is still wanted, and fit
+//	    lib/market/entry/entry_test.go:TestNeverBegun
+//	    lib/market/entry/machine_test.go:TestMachine
+//	    lib/market/rented/unbegun_test.go:TestUnbegun
 //	Output is read whole, or is told where it is missing
+//	    lib/market/entry/frame_test.go:FuzzFrames
 //	    lib/market/rented/logs_test.go:TestFastOutput
 //	    lib/market/rented/logs_test.go:TestOutputCut
+//	    lib/market/rented/unbegun_test.go:TestPublishedOnce
 //	Keys are in no message, no argument and no log
 //	    lib/market/vastai/filter_test.go:TestCleanHidesSecrets
 //	    testscripts/vast/malice_test.go:TestKeyStaysAtTheMarket
+//	    lib/market/entry/entry_test.go:TestKeyIsHidden
 //	What is known of one market is behind an interface: another one, without logs and labels, takes 150 lines
 //	    lib/market/rented/second_test.go:TestSecondMarket
 //	    lib/market/rented/second_test.go:TestSecondMarketFails

@@ -33,7 +33,7 @@ func BenchmarkTurn(b *testing.B) {
 	// Distances in proportion: the market of tests is asked as often as it likes.
 	governor := vastai.NewGovernor(rest, filepath.Join(dir, "market"), 8*time.Millisecond, clock.Now)
 	governor.Keep = rented.Kept()
-	r := &rented.Runner{API: governor, Dir: filepath.Join(dir, "vast"), Agent: "bench", Disk: 20, LogInterval: 0, Settle: time.Minute}
+	r := &rented.Runner{API: governor, Dir: filepath.Join(dir, "vast"), Agent: "bench", Program: rented.Program{URL: "http://127.0.0.1:9/entry", Sums: "x"}, Fetch: fetched, Disk: 20, LogInterval: 0, Settle: time.Minute}
 	var refs []runner.Ref
 	for i := range instances {
 		m.AddOffer(int64(i+1), nil)

@@ -206,7 +206,7 @@ func (w *world) live(c *crash, stop bool) {
 	for range 40 {
 		market := vastai.NewGovernor(c, filepath.Join(dir, "market"), 10*time.Millisecond, c.plain)
 		market.Keep = rented.Kept()
-		r := &rented.Runner{API: market, Dir: filepath.Join(dir, "vast"), Agent: "crash", Disk: 20, StopWait: 5 * time.Second, Now: c.now}
+		r := &rented.Runner{API: market, Dir: filepath.Join(dir, "vast"), Agent: "crash", Program: rented.Program{URL: "http://127.0.0.1:9/entry", Sums: "x"}, Fetch: fetched, Disk: 20, StopWait: 5 * time.Second, Now: c.now}
 		whole := w.step(func() {
 			jobs, err := r.Jobs(w.t.Context(), func() ([]runner.Ref, error) {
 				if ref.Job == "" {
@@ -231,9 +231,9 @@ func (w *world) live(c *crash, stop bool) {
 		})
 		for _, i := range w.market.Alive() {
 			if i.Actual == "running" && len(i.Log) == 0 {
-				w.market.SetLog(i.ID, "hello\n")
+				w.market.SetLog(i.ID, "@0 hello\n")
 				if !stop {
-					w.market.SetLog(i.ID, "hello\n\nPONOS-EXIT "+i.Env["PONOS_NONCE"]+" 0\n")
+					w.market.SetLog(i.ID, "@0 hello\nPONOS-EXIT "+i.Env["PONOS_NONCE"]+" 0\n")
 				}
 			} else if i.Actual == "running" && whole && stop && len(ends) == 0 {
 				w.step(func() {

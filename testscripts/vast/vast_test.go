@@ -84,7 +84,8 @@ type options struct {
 
 func newWorld(t *testing.T, o options) *world {
 	t.Helper()
-	needs.OneOf(t, "curl", "python3") // which an image needs: here, an instance has the programs of this machine
+	needs.OneOf(t, "curl", "wget", "python3") // which an image needs: here, an instance has the programs of this machine
+	programURL, programSum := entryProgram(t)
 	dir := t.TempDir()
 	harness.WordedFiles(t, dir)
 	if o.boot == 0 {
@@ -122,6 +123,9 @@ func newWorld(t *testing.T, o options) *world {
 	text := fmt.Sprintf(settings, ark.URL, arkindex.FarmID, arkindex.Seed, dir, dir, dir, w.url)
 	if o.spool {
 		text = strings.Replace(text, "url: ", "queue: spool:spool\nurl: ", 1)
+	}
+	if !strings.Contains(o.extra, "entry_url") {
+		text += fmt.Sprintf("  entry_url: %s\n  entry_sha256: %s\n", programURL, programSum)
 	}
 	if !strings.Contains(o.extra, "image_lookup") {
 		text += "  image_lookup: false\n"

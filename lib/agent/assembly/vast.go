@@ -16,10 +16,12 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/agent/config"
+	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/place"
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/find"
 	"github.com/ponos-tools/ponos/lib/market/registry"
 	"github.com/ponos-tools/ponos/lib/market/rented"
@@ -147,11 +149,9 @@ func NewVast(c config.Config, log *slog.Logger) (*rented.Runner, error) {
 		images = client.Image
 	}
 	return &rented.Runner{
-		Images: images,
-		Switch: rented.Switch{
-			URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace), Destroy: v.SwitchEnd == "destroy",
-		},
-		API: api, Dir: filepath.Join(c.StateDir(), "vast"),
+		Images:  images,
+		Program: vastEntry(v),
+		API:     api, Dir: filepath.Join(c.StateDir(), "vast"),
 		Finds: finds, Translate: find.Filters, Filters: filters, Disk: v.Disk,
 		Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
@@ -168,6 +168,15 @@ func NewVast(c config.Config, log *slog.Logger) (*rented.Runner, error) {
 		Avoid:        time.Duration(v.ShunTime), Settle: time.Duration(v.Settle),
 		LogInterval: time.Duration(v.LogInterval), StopWait: time.Duration(v.StopWait), Log: log,
 	}, nil
+}
+
+// vastEntry is vast-entry as configured, or that of this release.
+func vastEntry(v config.Vast) rented.Program {
+	p := rented.Program{URL: v.EntryURL, Sums: v.EntrySums, Grace: time.Duration(v.EntryGrace), Destroy: v.EntryEnd == "destroy"}
+	if p.URL == "" && entry.ReleaseSums != "" {
+		p.URL, p.Sums = entry.ReleaseURL+app.Version+"/vast-entry-linux", entry.ReleaseSums
+	}
+	return p
 }
 
 // VastFilters returns the filters of the configuration.

@@ -30,12 +30,11 @@ type Vast struct {
 	Commands     map[string]string `yaml:"commands"`     // pattern of a task's slug: command of its image
 	ImageLookup  bool              `yaml:"image_lookup"` // ask the registry what an image runs by itself
 
-	// Where containers without curl and python3 download vast-switch, and how long they request a
-	// stop without effect before they request their destruction.
-	SwitchURL   string   `yaml:"switch_url"`
-	SwitchSum   string   `yaml:"switch_sha256"`
-	SwitchGrace Duration `yaml:"switch_grace"`
-	SwitchEnd   string   `yaml:"switch_end"`
+	// Where containers fetch vast-entry, and what that does at the end of a task.
+	EntryURL   string   `yaml:"entry_url"`
+	EntrySums  string   `yaml:"entry_sha256"`
+	EntryGrace Duration `yaml:"entry_grace"`
+	EntryEnd   string   `yaml:"entry_end"`
 
 	ExpectedTime Duration `yaml:"expected_time"` // of a task; offers are ranked by its cost
 	Download     float64  `yaml:"download"`      // of a task: image and models
@@ -96,7 +95,7 @@ const alphanumeric = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 
 func defaultVast() Vast {
 	return Vast{
-		Disk: 40, ImageLookup: true, SwitchGrace: Duration(30 * time.Minute), SwitchEnd: "destroy",
+		Disk: 40, ImageLookup: true, EntryGrace: Duration(30 * time.Minute), EntryEnd: "destroy",
 		ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
 		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, MinCredit: 1,
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
@@ -167,23 +166,27 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 			problem("vast_api.url", "not an https URL: the key must not be sent unencrypted")
 		}
 	}
-	if v.SwitchURL != "" {
-		u, err := url.Parse(v.SwitchURL)
+	if v.EntryURL != "" {
+		u, err := url.Parse(v.EntryURL)
 		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" ||
-			len(v.SwitchURL) > 256 || strings.ContainsAny(v.SwitchURL, " \t\r\n\"'\\") {
-			problem("vast_api.switch_url", "expected an http or https URL of at most 256 bytes, without a password")
+			len(v.EntryURL) > 200 || strings.ContainsAny(v.EntryURL, " \t\r\n\"'\\") {
+			problem("vast_api.entry_url", "expected an http or https URL of at most 200 bytes, without a password")
 		}
 	}
-	if (v.SwitchURL == "") != (v.SwitchSum == "") {
-		problem("vast_api.switch_sha256", "switch_url and switch_sha256 go together")
-	} else if v.SwitchSum != "" && (len(v.SwitchSum) != 64 || strings.Trim(v.SwitchSum, "0123456789abcdef") != "") {
-		problem("vast_api.switch_sha256", "expected 64 hexadecimal digits in lower case, as sha256sum prints them")
+	if (v.EntryURL == "") != (v.EntrySums == "") {
+		problem("vast_api.entry_sha256", "entry_url and entry_sha256 go together")
 	}
-	if v.SwitchGrace < Duration(time.Second) {
-		problem("vast_api.switch_grace", "expected at least 1s")
+	v.EntrySums = strings.Join(strings.Fields(v.EntrySums), " ")
+	for sum := range strings.FieldsSeq(v.EntrySums) {
+		if len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "" {
+			problem("vast_api.entry_sha256", "expected 64 hexadecimal digits in lower case for each architecture, as sha256sum prints them")
+		}
 	}
-	if v.SwitchEnd != "stop" && v.SwitchEnd != "destroy" {
-		problem("vast_api.switch_end", "%q is neither \"stop\" nor \"destroy\"", v.SwitchEnd)
+	if v.EntryGrace < Duration(time.Second) {
+		problem("vast_api.entry_grace", "expected at least 1s")
+	}
+	if v.EntryEnd != "stop" && v.EntryEnd != "destroy" {
+		problem("vast_api.entry_end", "%q is neither \"stop\" nor \"destroy\"", v.EntryEnd)
 	}
 	if v.Agent != "" && (len(v.Agent) > 32 || strings.Trim(v.Agent, alphanumeric+"-_") != "") {
 		problem("vast_api.agent", "invalid name %q: expected at most 32 letters, digits, '-' and '_'", v.Agent)

@@ -89,7 +89,7 @@ type Doomed struct {
 	Absent int       `json:"absent,omitempty"` // how many lists in a row lacked it
 	Seen   time.Time `json:"seen,omitzero"`    // the last list that showed or lacked it
 	Shown  int       `json:"shown,omitempty"`  // how many lists have shown it
-	// Counted says that the start of the task there is counted as a loss.
+	// Counted says that the start of the task there is counted as a loss, or that it was none.
 	Counted bool `json:"counted,omitempty"`
 }
 
@@ -134,6 +134,7 @@ const (
 	Falters Kind = "falters" // its row: the host is offline, or worse: Why
 	Wrong   Kind = "wrong"   // it is not what was ordered, or its machine cannot run the image: Why
 	NoImage Kind = "no image"
+	Unbegun Kind = "unbegun" // its entrypoint has said that the command never began, and ended: Why
 
 	Heard Kind = "heard" // its log was read, and the container goes on
 	Said  Kind = "said"  // its log has the last word: End

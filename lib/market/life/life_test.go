@@ -168,6 +168,8 @@ func (w *world) live() {
 			if w.choose(4) == 0 {
 				m.state, m.word = "ended", []string{"0", "1", "late", ""}[w.choose(4)]
 			}
+		case happens == 6 && m.state == "loads" && w.choose(4) == 0 && !w.honest:
+			m.state, m.word = "ended", "unfit"
 		case happens < 6:
 			m.state, m.begun, m.after = "runs", true, m.id != w.s.Instance && m.number <= w.s.Number && m != w.late
 		}
@@ -240,7 +242,7 @@ func (w *world) carry(do Do, m *machine, stopped bool) {
 			for _, g := range w.gone {
 				if g.id == w.s.Instance {
 					e.Itself = g.word != "" || w.lies(2)
-					if g.word != "" && !late {
+					if _, end := Word(g.word); end && !late {
 						w.hear(Event{Kind: Tells, Word: g.word})
 					}
 				}
@@ -253,9 +255,12 @@ func (w *world) carry(do Do, m *machine, stopped bool) {
 			do = w.hear(Event{Kind: []Kind{Paid, Unpaid}[w.choose(2)], Why: "no credit"})
 		case Listen, ListenOver:
 			end, said := Word(m.word)
+			_, never := Never(m.word)
 			switch {
 			case w.lies(4):
 				return // there was no time
+			case never && !w.lies(3):
+				do = w.hear(Event{Kind: Unbegun, Why: "unfit"})
 			case said && !w.lies(3):
 				do = w.hear(Event{Kind: Said, End: end})
 			case do.Action == Listen && m.word == "":
@@ -266,7 +271,7 @@ func (w *world) carry(do Do, m *machine, stopped bool) {
 		case Read:
 			e := Event{Kind: Last, End: do.End}
 			if m != nil && !w.lies(2) {
-				e.Word = m.word
+				e.Word = m.word // a word that is no end counts for nothing
 			}
 			do = w.hear(e)
 		default:
@@ -370,7 +375,10 @@ func (w *world) with(listed map[int64]*machine, many bool) {
 		return
 	}
 	w.hear(Event{Kind: Shown})
-	if m.word != "" && m.state == "ended" && !w.lies(3) {
+	if _, never := Never(m.word); never && !w.lies(3) {
+		w.carry(w.hear(Event{Kind: Unbegun, Why: "unfit"}), m, false)
+		return
+	} else if m.word != "" && m.state == "ended" && !never && !w.lies(3) {
 		w.hear(Event{Kind: Tells, Word: m.word})
 	}
 	if w.lies(30) {
@@ -444,7 +452,7 @@ func events(at time.Time) []Event {
 	var out []Event
 	for _, k := range []Kind{
 		Turn, Sent, Made, Refused, Flawed, NoAnswer, Shown, There, Gone, Loads, Running, Exits, Halts, Wanes, Falters, Wrong, NoImage, Heard,
-		DoomedLost, DoomedGone, DoomedShown, Double, Found, Missing, Unwanted, Rejected, Quiet, Unpaid, Paid,
+		DoomedLost, DoomedGone, DoomedShown, Double, Found, Missing, Unwanted, Rejected, Quiet, Unpaid, Paid, Unbegun,
 	} {
 		out = append(out, Event{Kind: k})
 	}

@@ -90,6 +90,7 @@ var table = []row{
 	// What its row shows.
 	{with, Tells, nil, func(x *step) { x.Told = x.e.Word }},
 	{[]Phase{Boots}, Wrong, nil, func(x *step) { x.fault(x.e.Why, true) }},
+	{with, Unbegun, nil, func(x *step) { x.part(Fault, x.e.Why, true); x.faulty(x.e.Why, true) }},
 	{[]Phase{Boots}, NoImage, nil, func(x *step) { x.fail(x.e.Why) }},
 	{[]Phase{Boots}, Loads, func(x *step) bool { return x.r.Boot > 0 && x.e.At.Sub(x.Since) > x.r.Boot }, func(x *step) {
 		x.fault("the image was not loaded within boot_timeout", true)
@@ -279,6 +280,11 @@ func (x *step) fault(why string, avoid bool) {
 		return
 	}
 	x.part(Fault, why, false)
+	x.faulty(why, avoid)
+}
+
+// faulty says what becomes of an order whose machine was at fault.
+func (x *step) faulty(why string, avoid bool) {
 	x.do.Avoid = avoid
 	if x.Status = why + "; another one is ordered when it is gone"; x.Tries-x.Losses >= x.r.Machines {
 		x.end(End{State: task.Error, Reason: "no machine could run the image: " + why})

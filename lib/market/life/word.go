@@ -11,11 +11,23 @@ import (
 var words = map[string]string{
 	"late": "the task has run longer than max_runtime",
 	"lost": "the container was restarted in the middle of the task",
-	"unarmed": "the image has no program that could stop the instance at the end, so the task was not run: " +
-		"it needs curl with certificates, python3, or curl or wget and vast_api.switch_url",
 	"unloaded": "checkpoint_load has failed, so the task was not run: " +
 		"it would have started from the beginning, and replaced the saved checkpoints",
 	"nowhere": "the container cannot record the end of the task: /tmp is not writable",
+}
+
+// never are words of an entrypoint that has not begun the command, with their reasons.
+var never = map[string]string{
+	"unarmed":  "the container could not fetch vast-entry",
+	"unfit":    "the machine is not what was ordered, or does not work",
+	"unwanted": "the instance is no longer there for this task",
+	"unasked":  "the container could not ask whether its instance is still there for this task",
+}
+
+// Never returns why the command has not begun, if the last word of its entrypoint says so.
+func Never(s string) (why string, is bool) {
+	why, is = never[s]
+	return why, is
 }
 
 // Word returns how a task has ended by the last word of its entrypoint: an exit code, or one of the words.

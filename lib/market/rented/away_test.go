@@ -15,7 +15,7 @@ func away(t *testing.T, tasks int) (*stand, []*rented) {
 	t.Helper()
 	s := newStand(t, tasks+2)
 	s.Retries, s.BillInterval, s.Limits.Runtime = 1, time.Hour, 0
-	s.Switch = Switch{Grace: 30 * time.Minute, Destroy: true}
+	s.Program = Program{URL: "https://example.org/vast-entry", Sums: "sum", Grace: 30 * time.Minute, Destroy: true}
 	var all []*rented
 	for n := range tasks {
 		all = append(all, s.begin(n))
@@ -42,14 +42,14 @@ func (s *stand) charge(list ...vastai.Charge) {
 func TestGraceOfTheOrder(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		now    Switch
+		now    Program
 		list   bool // the order was made by another release, which has not noted it
 		orders int
 	}{
-		{"longer now", Switch{Grace: 10 * time.Hour, Destroy: true}, false, 0},
-		{"stops now", Switch{Grace: 30 * time.Minute}, false, 0},
-		{"stops now, known by the list", Switch{Grace: 30 * time.Minute}, true, 0},
-		{"as it was", Switch{Grace: 30 * time.Minute, Destroy: true}, false, 0},
+		{"longer now", Program{URL: "https://example.org/vast-entry", Sums: "sum", Grace: 10 * time.Hour, Destroy: true}, false, 0},
+		{"stops now", Program{URL: "https://example.org/vast-entry", Sums: "sum", Grace: 30 * time.Minute}, false, 0},
+		{"stops now, known by the list", Program{URL: "https://example.org/vast-entry", Sums: "sum", Grace: 30 * time.Minute}, true, 0},
+		{"as it was", Program{URL: "https://example.org/vast-entry", Sums: "sum", Grace: 30 * time.Minute, Destroy: true}, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, _ := away(t, 1)
@@ -64,7 +64,7 @@ func TestGraceOfTheOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.Switch = c.now
+			s.Program = c.now
 			s.turn()
 			s.clock.pass(time.Hour)
 			s.vanish()
@@ -78,10 +78,10 @@ func TestGraceOfTheOrder(t *testing.T) {
 	}
 	t.Run("stopped then", func(t *testing.T) { // such a container does not destroy anything
 		s := newStand(t, 2)
-		s.Retries, s.Switch = 1, Switch{Grace: 30 * time.Minute}
+		s.Retries, s.Program = 1, Program{URL: "https://example.org/vast-entry", Sums: "sum", Grace: 30 * time.Minute}
 		s.begin(1)
 		s.turn()
-		s.Switch.Destroy = true
+		s.Program.Destroy = true
 		s.clock.pass(time.Hour)
 		s.vanish()
 		for range 10 {

@@ -148,7 +148,7 @@ func TestBillOfManyPages(t *testing.T) {
 	s := newStand(t, 1)
 	s.BillInterval, s.market.chargesPage = time.Hour, 10
 	i := s.begin(1)
-	i.log = "at work\n"
+	i.prints("at work\n")
 	s.turn()
 	s.market.mu.Lock()
 	for n := range 205 {
@@ -183,7 +183,7 @@ func TestBillOfTheWholeContract(t *testing.T) {
 	s := newStand(t, 1)
 	s.BillInterval, s.Limits.CostPerTask, s.Limits.Runtime = time.Hour, 3, 0
 	i := s.begin(1)
-	i.log = "at work\n"
+	i.prints("at work\n")
 	s.turn()
 	s.market.mu.Lock()
 	s.market.charged = []vastai.Charge{{Instance: i.id, Amount: 0.01, Until: s.clock.Now().Add(9 * 24 * time.Hour)}}
@@ -205,7 +205,7 @@ func TestBillOfALongTask(t *testing.T) {
 	s.BillInterval, s.Limits.Runtime = time.Hour, 0
 	s.Limits.CostPerTask = 1000
 	i := s.begin(1)
-	i.log = "at work\n"
+	i.prints("at work\n")
 	s.turn()
 	s.clock.pass(8 * 24 * time.Hour)
 	s.turn()

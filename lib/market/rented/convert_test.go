@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -65,7 +66,7 @@ func TestOrdersOfTheVersionBefore(t *testing.T) {
 		w := want[name]
 		t.Run(name, func(t *testing.T) {
 			s := newStand(t, 9)
-			s.BillInterval, s.Switch = time.Hour, Switch{Grace: 10 * time.Minute, Destroy: true}
+			s.BillInterval, s.Program = time.Hour, Program{URL: "https://example.org/vast-entry", Sums: "sum", Grace: 10 * time.Minute, Destroy: true}
 			var who struct {
 				Task     task.ID
 				Instance int64
@@ -114,7 +115,7 @@ func TestOrdersOfTheVersionBefore(t *testing.T) {
 					status = "running"
 				}
 				s.market.instances = []*rented{{
-					id: who.Instance, label: s.label(who.Task, 1, 1), env: map[string]string{nonceEnv: who.Nonce},
+					id: who.Instance, label: s.label(who.Task, 1, 1), env: map[string]string{entry.NonceEnv: who.Nonce},
 					fields: map[string]any{
 						"actual_status": status, "machine_id": int64(1), "num_gpus": 1.0, "gpu_ram": 24564.0,
 						"gpu_name": "RTX 4090", "disk_space": 20.0,

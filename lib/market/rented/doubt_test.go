@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -178,7 +179,7 @@ func TestLostAnswerAndFalseLists(t *testing.T) {
 	s.turn()
 	s.market.create = func(offer int64) error {
 		s.market.instances = append(s.market.instances, &rented{
-			id: 99, label: s.label(s.job(3), 1, 1), env: map[string]string{nonceEnv: "n"}, fields: map[string]any{"actual_status": "running"},
+			id: 99, label: s.label(s.job(3), 1, 1), env: map[string]string{entry.NonceEnv: "n"}, fields: map[string]any{"actual_status": "running"},
 		})
 		return vastai.ErrUnknown
 	}

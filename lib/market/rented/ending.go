@@ -1,52 +1,106 @@
 package rented
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Switch is where containers download the program vast-switch, which stops an instance whose image
-// has neither curl nor python3.
-type Switch struct {
-	URL string
-	Sum string // its SHA-256, in hexadecimal
-	// Grace is how long after the end a container waits for the agent before it requests the
-	// destruction of its instance. Without Destroy, it first requests to stop it.
+// Program is how the program vast-entry gets into a container, and what it does at the end.
+type Program struct {
+	URL  string // without the architecture, which is appended; "": there is none, and nothing can be ordered
+	Sums string // its SHA-256 for each architecture, in hexadecimal
+	// Grace is how long after the end it waits for the agent before it destroys its instance. Without Destroy, it stops
+	// it first.
 	Grace   time.Duration
 	Destroy bool
 }
 
-// arm puts what the wrapper needs into the environment of an order's container.
-func (r *Runner) arm(env map[string]string, o *order) {
-	env[nonceEnv], env[labelEnv] = o.Nonce, r.label(o.Task, o.Attempt, o.Number)
-	if r.Switch.Grace > 0 {
-		env[graceEnv] = strconv.Itoa(int(r.Switch.Grace.Seconds()))
+// Variables in a task's directory that the job of its container is made of.
+const (
+	limitEnv    = "PONOS_MAX_RUNTIME" // seconds
+	loadEnv     = "PONOS_CHECKPOINT_LOAD"
+	saveEnv     = "PONOS_CHECKPOINT_SAVE"
+	intervalEnv = "PONOS_CHECKPOINT_INTERVAL" // seconds
+)
+
+// The variables that tell a task, and the commands that load and save its checkpoints, where those are: in the store, and
+// in the container.
+const (
+	storeEnv       = "PONOS_CHECKPOINT_STORE"
+	checkpointsDir = "/data/checkpoints"
+)
+
+// arm returns the variables of an order's container: those of the task, and the job. Those that are too long for the
+// market are in the job.
+func (r *Runner) arm(env map[string]string, command []string, o *order, m entry.Machine) (map[string]string, error) {
+	seconds := func(name string, without time.Duration) time.Duration {
+		n, _ := strconv.Atoi(env[name])
+		return cmp.Or(time.Duration(n)*time.Second, without)
 	}
-	if r.Switch.Destroy {
-		env[endEnv] = "destroy"
+	job := entry.Job{
+		Command: command, Env: map[string]string{}, Label: r.label(o.Task, o.Attempt, o.Number), Machine: m,
+		Runtime: seconds(limitEnv, 24*time.Hour), Patience: cmp.Or(r.Limits.Boot, 20*time.Minute),
+		Grace: cmp.Or(r.Program.Grace, 10*time.Minute), Stop: !r.Program.Destroy,
+		Load: env[loadEnv], Save: env[saveEnv], Interval: seconds(intervalEnv, 10*time.Minute),
 	}
-	o.Grace = armed(env[graceEnv], env[endEnv])
-	if r.Switch.URL != "" {
-		env[switchEnv], env[sumEnv] = r.Switch.URL, r.Switch.Sum
+	out := map[string]string{}
+	for name, value := range env {
+		switch {
+		case slices.Contains([]string{limitEnv, loadEnv, saveEnv, intervalEnv}, name):
+		case len(name)+len(value) >= vastai.MaxEnvEach:
+			job.Env[name] = value
+		default:
+			out[name] = value
+		}
+	}
+	packed, err := job.Pack()
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(out, packed)
+	out[entry.NonceEnv], out[entry.URLEnv], out[entry.SumsEnv] = o.Nonce, r.Program.URL, r.Program.Sums
+	if o.Grace, out[entry.GraceEnv] = -1, "-1"; !job.Stop {
+		o.Grace, out[entry.GraceEnv] = job.Grace, strconv.Itoa(int(job.Grace.Seconds()))
+	}
+	return out, nil
+}
+
+// graceOf returns an order's Grace, from what its container was given.
+func graceOf(given string) time.Duration {
+	n, err := strconv.Atoi(given)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return time.Duration(n) * time.Second
+}
+
+// request is the order of a container for an attempt.
+func (r *Runner) request(image, label string, env map[string]string) vastai.Order {
+	return vastai.Order{
+		Image: image, Env: env, Entrypoint: "/bin/sh", Args: []string{"-c", entry.Loader}, Label: label,
+		Disk: max(r.Disk, vastai.MinDisk), Login: r.Login,
 	}
 }
 
-// armed returns an order's Grace, from what its container was given.
-func armed(grace, end string) time.Duration {
-	if end == "" {
-		return -1
+// machine is what a container can look at of what was ordered.
+func (r *Runner) machine(o *order, offer vastai.Offer) entry.Machine {
+	m := entry.Machine{GPUs: offer.GPUs, GPU: offer.GPU, GPUMemory: int(offer.Number("gpu_ram")), Disk: int(r.Disk)}
+	for _, c := range r.All(o.wish()) {
+		if least, ok := c.Value.(float64); ok && c.Field == "cpu_ram" && (c.Op == "gte" || c.Op == "gt" || c.Op == "eq") {
+			m.Memory = max(m.Memory, int(least))
+		}
 	}
-	n, err := strconv.Atoi(grace)
-	if err != nil || n <= 0 {
-		n = 600 // the default of the wrapper
-	}
-	return time.Duration(n) * time.Second
+	return m
 }
 
 // grace returns an order's Grace, or the configured one if that is unknown.
@@ -54,8 +108,8 @@ func (r *Runner) grace(o *order) time.Duration {
 	switch {
 	case o.Grace != 0:
 		return o.Grace
-	case r.Switch.Destroy:
-		return r.Switch.Grace
+	case r.Program.Destroy:
+		return r.Program.Grace
 	}
 	return -1
 }
@@ -86,3 +140,11 @@ func (r *Runner) unread(o *order, err error) {
 
 // why returns an error as text for a line of a log.
 func why(err error) string { return task.Clean(fault.Text(err)) }
+
+func dollars(f float64) string { return fmt.Sprintf("$%.4f", f) }
+
+func hours(d time.Duration) float64 { return max(0, d.Hours()) }
+
+// errNoEntry says that a container would have nothing to run its task with.
+var errNoEntry = fault.Hint(errors.New("this build was not released, so containers have nowhere to fetch vast-entry from"),
+	"put the files of \"make entry\" on a web server that rented machines can reach, and set vast_api.entry_url and vast_api.entry_sha256")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/registry"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -88,16 +89,17 @@ func (r *Runner) image(ctx context.Context, name string) (registry.Image, error)
 	return image, err
 }
 
-// Programs are those that the wrapper can use.
-var Programs = []string{"sh", "curl", "python3", "wget", "sha256sum"}
+// Programs are those that the loader of vast-entry can use.
+var Programs = entry.Programs
 
-// Enough reports whether an image is known to have all that the wrapper needs.
+// Enough reports whether an image is known to have all that the loader needs.
 func Enough(c registry.Contents) bool {
-	return c.Has("sh") && (c.Has("curl") || c.Has("python3"))
+	_, ok := entry.Loads(c.Has)
+	return ok
 }
 
-// equipped returns an error if an image is known to lack all programs that could stop its instance
-// from within. If that is unknown, it returns nil: the container finds out.
+// equipped returns an error if an image is known to lack what fetches vast-entry. If that is unknown, it returns nil: the
+// container finds out.
 func (r *Runner) equipped(ctx context.Context, name string) error {
 	if r.Images == nil {
 		return nil
@@ -106,22 +108,9 @@ func (r *Runner) equipped(ctx context.Context, name string) error {
 	if errors.Is(err, registry.ErrRefused) || ctx.Err() != nil {
 		return err
 	}
-	c := image.Contents
-	if !c.Whole || Enough(c) {
-		return nil
-	}
-	short := task.Clean(name)
-	switch {
-	case !c.Has("sh"):
-		return fmt.Errorf(
-			"image %s has no shell: nothing in it can report how the task ends, or stop the instance; use one with /bin/sh", short)
-	case !c.Has("wget") || !c.Has("sha256sum"):
-		return fmt.Errorf(
-			"image %s has neither curl nor python3, nor wget and sha256sum: nothing in it can stop the instance at the end", short)
-	case r.Switch.URL == "":
-		return fmt.Errorf(
-			"image %s has neither curl nor python3 to stop the instance with at the end; set vast_api.switch_url, from where it can fetch vast-switch",
-			short)
+	if lacks, ok := entry.Loads(image.Contents.Has); image.Contents.Whole && !ok {
+		return fmt.Errorf("image %s cannot fetch vast-entry, which runs the task and ends the instance: %s; use one with a shell, "+
+			"sha256sum, and one of curl, wget and python3", task.Clean(name), lacks)
 	}
 	return nil
 }

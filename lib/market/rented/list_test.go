@@ -294,7 +294,7 @@ func TestDestroyedItself(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStand(t, 2)
 			s.Retries, s.BillInterval, s.Limits.Runtime = 1, time.Hour, 0
-			s.Switch = Switch{Grace: 30 * time.Minute, Destroy: true}
+			s.Program = Program{URL: "https://example.org/vast-entry", Sums: "sum", Grace: 30 * time.Minute, Destroy: true}
 			i := s.begin(1)
 			for range 60 {
 				if c.seen {

@@ -3,15 +3,18 @@ package rented
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -46,7 +49,7 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over bool, cause
 	if over {
 		v.endings--
 	}
-	said, err := r.readLog(ctx, v, o, false)
+	s, err := r.readLog(ctx, v, o, false)
 	if ctx.Err() != nil {
 		return e, false, context.Cause(ctx)
 	}
@@ -54,8 +57,8 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over bool, cause
 		return e, false, nil
 	}
 	r.unread(o, err)
-	if said != nil {
-		return life.Event{Kind: life.Said, At: now, End: *said}, true, nil
+	if s != nil && s.word != "" {
+		return s.event(now), true, nil
 	}
 	if !over {
 		return life.Event{Kind: life.Heard, At: now}, true, nil
@@ -66,15 +69,27 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over bool, cause
 	return quiet, true, nil
 }
 
+// event is what a log says of the end.
+func (s *said) event(at time.Time) life.Event {
+	if why, never := life.Never(s.word); never {
+		if s.why != "" {
+			why += ": " + s.why
+		}
+		return life.Event{Kind: life.Unbegun, At: at, Why: why}
+	}
+	end, _ := life.Word(s.word)
+	return life.Event{Kind: life.Said, At: at, End: end}
+}
+
 // readLast reads the log once more before an instance is destroyed, and the task ends.
 func (r *Runner) readLast(ctx context.Context, o *order, e life.End) life.Event {
 	out := life.Event{Kind: life.Last, At: r.now(), End: e}
-	said, err := r.readLog(ctx, nil, o, true)
+	s, err := r.readLog(ctx, nil, o, true)
 	if err != nil {
 		r.warn("the end of the log could not be read", o, err)
 		o.unread = err
-	} else if said != nil && !e.Cancelled {
-		out.End = *said
+	} else if !e.Cancelled && isEnd(s.word) {
+		out.Word = s.word
 	}
 	return out
 }
@@ -182,12 +197,77 @@ func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
 	return r.log(ctx, o.Instance, logLines, o.Mute >= life.SilentTimes)
 }
 
-// maxKnown limits how much of the existing output is compared, in bytes for each thousand lines.
-const maxKnown = 4 << 20
+// said is what a log says.
+type said struct {
+	word string // the last one of the entrypoint; "": none
+	why  string // in its words
+	all  int64  // bytes of output that there are; -1: unknown
+	// pieces are its output, in the order of the log, and other what is none.
+	pieces []entry.Piece
+	other  []byte
+	lines  int
+}
+
+// parse reads a log. Whole says that its last line is complete.
+func parse(text []byte, nonce string, whole bool) said {
+	s := said{all: -1}
+	prefix := []byte(entry.Marker + " " + nonce + " ")
+	for line := range bytes.Lines(text) {
+		s.lines++
+		if rest, ok := bytes.CutPrefix(line, prefix); ok && nonce != "" {
+			word, more, _ := strings.Cut(strings.TrimSpace(string(rest)), " ")
+			if _, never := life.Never(word); never || isEnd(word) {
+				s.word, s.why, s.all = word, task.Clean(more), -1
+				if n, err := strconv.ParseInt(more, 10, 64); err == nil && n >= 0 {
+					s.all, s.why = n, ""
+				}
+			}
+			continue
+		}
+		if !whole && !bytes.HasSuffix(line, []byte("\n")) {
+			break // it is read once it is complete
+		}
+		if p, ok := entry.Parse(line); ok {
+			s.pieces = append(s.pieces, p)
+		} else {
+			s.other = append(s.other, line...)
+		}
+	}
+	return s
+}
+
+// from returns the output from an offset on, up to where, and where it begins; joined says that nothing is missing.
+func (s said) from(at int64) (more []byte, to int64, joined bool) {
+	to, joined = at, true
+	for _, p := range s.pieces {
+		end := p.At + int64(len(p.Text))
+		if end <= to {
+			continue
+		}
+		if p.At > to {
+			joined = false
+			more = append(more, missing...)
+			to = p.At
+		}
+		more = append(more, p.Text[to-p.At:]...)
+		to = end
+	}
+	if to < s.all {
+		joined = false
+		more, to = append(more, missing...), s.all
+	}
+	return more, to, joined
+}
+
+// missing is the line that replaces lines that could not be read.
+const missing = "[some lines are missing here]\n"
+
+// maxOther limits what is published of a container that never came to its output.
+const maxOther = 64 << 10
 
 // readLog appends what is new in an instance's log to the task's output. Last says that it is not
 // read again. Where a task has written more since the last look than is shown, more is requested.
-func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*life.End, error) {
+func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*said, error) {
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
 	}
@@ -199,62 +279,70 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*li
 	if err != nil {
 		return nil, err
 	}
-	var said *life.End
+	at, err := r.written(o)
+	if err != nil {
+		return nil, err
+	}
 	for lines := logLines; ; lines *= 10 {
-		shown, end := split(text, o.Nonce)
-		if said == nil {
-			said = end
-		}
-		// An incomplete line is read once it is complete.
-		if n := len(shown); n > 0 && said == nil && !last && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
-			shown = shown[:n-1]
-		} else if n > 0 && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
-			shown[n-1] = append(bytes.Clone(shown[n-1]), '\n')
-		}
-		known, err := r.known(o, lines)
-		if err != nil {
-			return said, err
-		}
-		more, joined := merge(known, shown)
-		whole := bytes.Count(text, []byte("\n")) < lines-1 // nothing came before
-		if !joined && !whole && lines < mostLines {
+		s := parse(text, o.Nonce, last)
+		more, to, joined := s.from(at)
+		if !joined && s.lines >= lines-1 && lines < mostLines {
 			if deeper, err := r.log(ctx, o.Instance, 10*lines, false); err == nil && len(deeper) >= len(text) {
 				text = deeper
 				continue
 			}
 		}
-		if !joined && (len(known) > 0 || !whole) && len(more) > 0 {
-			more = slices.Insert(slices.Clone(more), 0, []byte(missing))
+		if (last || s.word != "") && len(s.pieces) == 0 && at == 0 {
+			more = append(more, s.other[max(0, len(s.other)-maxOther):]...)
 		}
-		return said, r.append(o, more)
+		return &s, r.publish(o, more, to)
 	}
 }
 
-// known returns the last lines of an instance's output so far, twice as many as are shown.
-func (r *Runner) known(o *order, lines int) ([][]byte, error) {
-	f, err := os.Open(filepath.Join(o.Dir, runner.Output))
+// written returns how much of an instance's output is in that of its task.
+func (r *Runner) written(o *order) (int64, error) {
+	size, err := sizeOf(o)
+	if err != nil {
+		return 0, err
+	}
+	if size < o.LogFrom { // what was to be written was not
+		if err := r.moved(o, size, o.LogRead); err != nil {
+			return 0, err
+		}
+	}
+	return o.LogRead + size - o.LogFrom, nil
+}
+
+func sizeOf(o *order) (int64, error) {
+	info, err := os.Stat(filepath.Join(o.Dir, runner.Output))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	most := int64(lines/logLines) * maxKnown
-	from := max(0, min(o.LogFrom, info.Size()), info.Size()-most)
-	b, err := io.ReadAll(io.NewSectionReader(f, from, most))
-	if err != nil {
-		return nil, err
-	}
-	known := slices.Collect(bytes.Lines(b))
-	return known[max(0, len(known)-2*lines):], nil
+	return info.Size(), nil
 }
 
-func (r *Runner) append(o *order, more [][]byte) error {
+// moved records where output of the instance is in that of the task, and nothing else of the order.
+func (r *Runner) moved(o *order, from, read int64) error {
+	o.LogFrom, o.LogRead = from, read
+	if len(o.saved) == 0 {
+		return nil
+	}
+	disk := &order{saved: o.saved}
+	if err := json.Unmarshal(o.saved, disk); err != nil {
+		return err
+	}
+	disk.LogFrom, disk.LogRead = from, read
+	err := r.save(disk)
+	o.saved = disk.saved
+	return err
+}
+
+// publish appends to the task's output what brings it to an offset of the instance's. Where that is not that text itself, it
+// is recorded before: if this process is killed in between, nothing is written twice.
+func (r *Runner) publish(o *order, more []byte, to int64) error {
 	f, err := os.OpenFile(filepath.Join(o.Dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // not adopted yet: the log is read again then
@@ -266,7 +354,20 @@ func (r *Runner) append(o *order, more [][]byte) error {
 	if len(more) == 0 {
 		return nil
 	}
-	if _, err := f.Write(bytes.Join(more, nil)); err != nil {
+	at, err := r.written(o)
+	if err != nil {
+		return err
+	}
+	if at+int64(len(more)) != to {
+		size, err := sizeOf(o)
+		if err != nil {
+			return err
+		}
+		if err := r.moved(o, size+int64(len(more)), to); err != nil {
+			return err
+		}
+	}
+	if _, err := f.Write(more); err != nil {
 		return err
 	}
 	return f.Sync()
@@ -274,12 +375,9 @@ func (r *Runner) append(o *order, more [][]byte) error {
 
 // remark adds a line of the runner to the task's output.
 func (r *Runner) remark(o *order, words string) {
-	f, err := os.OpenFile(filepath.Join(o.Dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return
+	if at, err := r.written(o); err == nil {
+		_ = r.publish(o, []byte("["+words+"]\n"), at) // the reason of the task's end says the same
 	}
-	defer f.Close()
-	_, _ = fmt.Fprintf(f, "[%s]\n", words) // the reason of the task's end says the same
 }
 
 // Stop destroys the instance of a task, after reading its log a last time, and waits until it is

@@ -124,7 +124,7 @@ func TestManyEndsByLabel(t *testing.T) {
 		s.turn()
 	}
 	for _, i := range all {
-		i.log += fmt.Sprintf("\nPONOS-EXIT %s 0\n", i.env[nonceEnv])
+		i.says("0")
 		i.label += ":end=0"
 		i.logTime = 300 * time.Millisecond
 	}
@@ -148,13 +148,14 @@ func TestFastOutput(t *testing.T) {
 	var all strings.Builder
 	written := 0
 	write := func(n int) {
+		from := all.Len()
 		for range n {
 			written++
-			fmt.Fprintf(&all, "line %d\n", written)
+			fmt.Fprintf(&all, "line %d\n", written%7) // which are alike
 		}
-		i.log = all.String()
+		i.prints(all.String()[from:])
 	}
-	for _, n := range []int{3600, 300, 999, 1000, 30_000, 1, 150_000} { // the last at 5,000 a second, log_interval 30 s
+	for _, n := range []int{3600, 300, 999, 1000, 30_000, 1, 300_000} { // the last at 10,000 a second, log_interval 30 s
 		write(n)
 		s.turn()
 		if out := s.output(1); out != all.String() {
@@ -172,11 +173,31 @@ func TestFastOutput(t *testing.T) {
 func TestOutputCut(t *testing.T) {
 	s := newStand(t, 1)
 	i := s.begin(1)
-	i.log = "a\n"
+	i.prints("a\n")
 	s.turn()
-	i.log = strings.Repeat("b\n", 1500)
+	i.log, i.printed = "", 10
+	more := strings.Repeat("b\n", 1500)
+	i.prints(more)
 	s.turn()
-	if out := s.output(1); out != "a\n[some lines are missing here]\n"+i.log {
+	s.turn()
+	i.prints("c\n")
+	ended(i, 0)
+	s.turn()
+	if out := s.output(1); out != "a\n[some lines are missing here]\n"+more+"c\n" {
 		t.Errorf("%d bytes, %q", len(out), out[:min(len(out), 100)])
 	}
+}
+
+// Whatever a log says, what is published begins where the output was, and goes on from there.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("@0 one\n@4+two\nPONOS-EXIT n 3 7\n"), int64(2))
+	f.Add([]byte("noise\n@9 x\n@3 y\nPONOS-EXIT n unfit it has\n"), int64(0))
+	f.Fuzz(func(t *testing.T, text []byte, at int64) {
+		at &= 0xffff
+		s := parse(text, "n", true)
+		more, to, joined := s.from(at)
+		if to < at || joined && int64(len(more)) != to-at || s.word != "" && !strings.Contains(string(text), s.word) {
+			t.Errorf("%q, %d, %v: %+v", more, to, joined, s)
+		}
+	})
 }

@@ -462,7 +462,11 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order) error {
 	r.step(o, life.Event{Kind: life.Shown, At: v.began})
 	o.Nameless = v.list.Nameless()
 	before := o.Price
-	if word := o.fill(i); word != "" {
+	word := o.fill(i)
+	if why, never := life.Never(word); never {
+		return r.hear(ctx, v, o, life.Event{Kind: life.Unbegun, At: now, Why: why})
+	}
+	if word != "" {
 		r.step(o, life.Event{Kind: life.Tells, Word: word})
 	}
 	if dearer(before, i, priceSlack) && !o.rebuilt() {
@@ -553,6 +557,9 @@ const billWait = 36 * time.Hour
 // grace after the end of its task, does not run again. Lists lag.
 func (r *Runner) askBill(ctx context.Context, v *view, o *order) life.Event {
 	word, complete := r.toldByBill(ctx, v, o)
+	if why, never := life.Never(word); never {
+		return life.Event{Kind: life.Unbegun, At: r.now(), Why: why}
+	}
 	if word != "" {
 		r.step(o, life.Event{Kind: life.Tells, Word: word})
 	}

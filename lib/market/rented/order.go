@@ -19,6 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -66,9 +67,11 @@ type rental struct {
 	Grace    time.Duration `json:"grace,omitempty"`
 	Nameless int           `json:"nameless,omitempty"` // how many rows without a label were in the list that has shown it last
 
-	LogAt   time.Time `json:"log_at,omitzero"`    // when its log was last read
-	LogFrom int64     `json:"log_from,omitempty"` // offset of this instance's output in the task's
-	Mute    int       `json:"mute,omitempty"`     // how many times its log could not be read since then
+	LogAt time.Time `json:"log_at,omitzero"` // when its log was last read
+	// Byte LogRead of this instance's output is at LogFrom in the task's, and what follows there is what follows here.
+	LogFrom int64 `json:"log_from,omitempty"`
+	LogRead int64 `json:"log_read,omitempty"`
+	Mute    int   `json:"mute,omitempty"` // how many times its log could not be read since then
 }
 
 // ledger is what the instances of an order have cost.
@@ -177,7 +180,7 @@ func (r *Runner) mark() (string, error) {
 // agent of the same name, or this agent's own before it was lost.
 func (r *Runner) untracked(i vastai.Instance) (bool, error) {
 	mark, err := r.mark()
-	of, _, _ := strings.Cut(i.Env(nonceEnv), "-")
+	of, _, _ := strings.Cut(i.Env(entry.NonceEnv), "-")
 	return of != mark, err
 }
 
@@ -201,7 +204,7 @@ func (r *Runner) label(id task.ID, attempt, number int) string {
 }
 
 // Label is a parsed label: whose instance it is, and how its task has ended, once that is known: an
-// exit code, or a word of the wrapper.
+// exit code, or a word of its entrypoint.
 type Label struct {
 	Agent   string
 	Task    task.ID
@@ -210,19 +213,19 @@ type Label struct {
 	End     string
 }
 
-// endMark separates the label of an order from the end that its container appends.
-const endMark = ":end="
-
 // bears reports whether an instance has a label, with or without an end appended to it.
 func bears(i vastai.Instance, label string) bool {
-	given, _, _ := strings.Cut(i.Label, endMark)
+	given, _, _ := strings.Cut(i.Label, entry.EndMark)
 	return given == label
 }
 
+// isEnd reports whether a word tells how a task has ended.
+func isEnd(word string) bool { _, known := life.Word(word); return known }
+
 // ParseLabel parses the label of an instance of any agent of this project.
 func ParseLabel(s string) (Label, bool) {
-	s, end, told := strings.Cut(s, endMark)
-	if _, known := life.Word(end); told && !known {
+	s, end, told := strings.Cut(s, entry.EndMark)
+	if _, never := life.Never(end); told && !never && !isEnd(end) {
 		return Label{}, false
 	}
 	p := strings.Split(s, ":")
@@ -442,11 +445,11 @@ func (o *order) fill(i vastai.Instance) (word string) {
 	if o.Machine = i.Machine; i.GPU != "" {
 		o.GPU = i.GPU
 	}
-	if nonce := i.Env(nonceEnv); nonce != "" {
+	if nonce := i.Env(entry.NonceEnv); nonce != "" {
 		o.Nonce = nonce
 	}
-	if grace := i.Env(graceEnv); grace != "" {
-		o.Grace = armed(grace, i.Env(endEnv))
+	if grace := i.Env(entry.GraceEnv); grace != "" {
+		o.Grace = graceOf(grace)
 	}
 	if l, ok := ParseLabel(i.Label); ok && l.Task == o.Task && l.Attempt == o.Attempt {
 		return l.End

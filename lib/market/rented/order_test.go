@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -311,7 +312,7 @@ func TestOrderOfNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.market.Create(t.Context(), o.Offer, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{nonceEnv: o.Nonce}}); err != nil {
+				if _, err := s.market.Create(t.Context(), o.Offer, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{entry.NonceEnv: o.Nonce}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -407,7 +408,7 @@ func TestLateOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.market.create = nil
-	if _, err := s.market.Create(t.Context(), 1, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{nonceEnv: o.Nonce}}); err != nil {
+	if _, err := s.market.Create(t.Context(), 1, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{entry.NonceEnv: o.Nonce}}); err != nil {
 		t.Fatal(err)
 	}
 	s.clock.pass(2 * time.Minute)

@@ -18,7 +18,7 @@ func TestOutbid(t *testing.T) {
 	if i.bid != 0.1112 {
 		t.Errorf("bid %v", i.bid)
 	}
-	i.log = "first\n"
+	i.prints("first\n")
 	s.turn()
 	for loss := 1; loss <= 3; loss++ {
 		i.fields["actual_status"], i.fields["intended_status"] = "exited", "stopped"
@@ -40,7 +40,7 @@ func TestOutbid(t *testing.T) {
 			t.Fatalf("loss %d: %+v", loss, s.market.instances)
 		}
 		i = s.market.instances[0]
-		i.log = fmt.Sprintf("again %d\n", loss)
+		i.prints(fmt.Sprintf("again %d\n", loss))
 		if j := s.turn()[s.job(1)]; j.State != task.Running || j.Restarts != loss {
 			t.Errorf("loss %d: %+v", loss, j)
 		}
@@ -62,7 +62,7 @@ func TestOutbidWithoutALog(t *testing.T) {
 	s := newStand(t, 3)
 	s.Spot, s.Retries = true, 1
 	i := s.begin(1)
-	i.log = "first\n"
+	i.prints("first\n")
 	s.turn()
 	i.fields["actual_status"], i.fields["intended_status"], i.logErr = "exited", "stopped", vastai.ErrNotReady
 	for range 8 {

@@ -117,9 +117,9 @@ func (r *Runner) giveUp(o *order, before life.State, do life.Do) error {
 		r.say("machine lost", &was, "reason", do.Why, "losses", o.Losses)
 		r.deaf(o)
 		r.remark(o, o.Status)
-		if info, err := os.Stat(filepath.Join(o.Dir, runner.Output)); err == nil {
-			o.LogFrom = info.Size()
-		}
+	}
+	if info, err := os.Stat(filepath.Join(o.Dir, runner.Output)); err == nil {
+		o.LogFrom, o.LogRead = info.Size(), 0
 	}
 	o.part(was.Instance, was.estimate(r.now()))
 	return nil

@@ -38,6 +38,9 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err := r.mayOrder(o); err != nil {
 		return err
 	}
+	if err := r.stillServed(ctx); err != nil {
+		return err
+	}
 	env, command, err := environment(o.Dir)
 	if err != nil {
 		return err
@@ -74,14 +77,6 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		return r.ordering(ctx, err)
 	}
-	r.arm(env, o)
-	request := vastai.Order{
-		Image: o.Image, Env: env, Entrypoint: "/bin/sh", Args: arguments(command), Disk: r.Disk, Login: r.Login,
-		Label: r.label(o.Task, o.Attempt, o.Number),
-	}
-	if err := request.Check(); err != nil {
-		return fmt.Errorf("%w: %w", runner.ErrRefused, err)
-	}
 	for _, offer := range offers[:min(len(offers), life.OffersInARow)] {
 		if n := r.Limits.CreatesPerHour; n > 0 && len(m.Creates) >= n {
 			return later("%d instances were ordered within an hour, as many as max_creates_per_hour", n)
@@ -89,7 +84,15 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		if why := spent.carries(r.Limits, account.Credit, offer.Price, r.Estimate.Cost(offer.Offer)); why != "" {
 			return later("%s", why) // the next offer is dearer
 		}
-		request.Label, request.Bid = r.label(o.Task, o.Attempt, o.Number), offer.bid
+		variables, err := r.arm(env, command, o, r.machine(o, offer.Offer))
+		if err != nil {
+			return err
+		}
+		request := r.request(o.Image, r.label(o.Task, o.Attempt, o.Number), variables)
+		request.Bid = offer.bid
+		if err := request.Check(); err != nil {
+			return fmt.Errorf("%w: %w", runner.ErrRefused, err)
+		}
 		o.Offer, o.Machine, o.GPU, o.Price, o.Bid = offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
 		o.Traffic = offer.DownCost*r.Estimate.Down + offer.UpCost*r.Estimate.Up
 		r.step(o, life.Event{Kind: life.Sent, At: r.now()})

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/registry"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
@@ -77,8 +78,10 @@ type Runner struct {
 	Commands map[string]string
 	// Images returns what an image runs by itself and which programs it has, given what was seen in
 	// it before; nil: unknown, and the container finds out.
-	Images      func(ctx context.Context, name string, known registry.Contents) (registry.Image, error)
-	Switch      Switch
+	Images  func(ctx context.Context, name string, known registry.Contents) (registry.Image, error)
+	Program Program
+	// Fetch returns the SHA-256 of what a container would fetch from an address; nil: it is fetched.
+	Fetch       func(ctx context.Context, address string) (sum string, err error)
 	Avoid       time.Duration // how long a machine is avoided after a fault
 	Settle      time.Duration // how long a new instance may be missing from lists
 	LogInterval time.Duration
@@ -114,7 +117,7 @@ func (r *Runner) prepare() error {
 }
 
 // Kept returns the variables of instances that must be known even in lists of other tools.
-func Kept() []string { return []string{nonceEnv, graceEnv, endEnv} }
+func Kept() []string { return []string{entry.NonceEnv, entry.GraceEnv} }
 
 // Wish decides which machines suit a task: its slug, for which the configuration may have a request,
 // or a request of its own, which replaces that.
@@ -168,6 +171,10 @@ func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
 	if err := r.scopes(ctx); err != nil {
 		return found, err
 	}
+	served, err := r.served(ctx)
+	if err != nil {
+		return found, err
+	}
 	if warning := r.billing(ctx); warning != "" {
 		found.Warnings = append(found.Warnings, warning)
 	}
@@ -178,6 +185,7 @@ func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
 	if account.Credit < r.Limits.MinCredit {
 		found.Detail += fmt.Sprintf(", less than min_credit $%.2f: nothing will be ordered", r.Limits.MinCredit)
 	}
+	found.Detail += "; " + served
 	return found, nil
 }
 
@@ -222,9 +230,8 @@ func permissionHint(permission string) string {
 		"; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
 }
 
-// reserved are variables that have a meaning for the market, or for the wrapper.
-var reserved = append(slices.Clone(vastai.Reserved),
-	nonceEnv, limitEnv, labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv)
+// reserved are variables that have a meaning for the market, or for the container; see also entry.IsOurs.
+var reserved = append(slices.Clone(vastai.Reserved), limitEnv, storeEnv, entry.CheckpointsEnv, loadEnv, saveEnv, intervalEnv)
 
 // Place returns what a task needs on a rented machine: what a container of this machine would have,
 // and what makes its worker download what the agent cannot place there.
@@ -243,9 +250,7 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 		env = map[string]string{}
 	}
 	maps.Copy(env, r.ExtraEnv)
-	for _, name := range reserved {
-		delete(env, name)
-	}
+	maps.DeleteFunc(env, func(name, _ string) bool { return entry.IsOurs(name) || slices.Contains(reserved, name) })
 	parents := map[string]string{}
 	for _, p := range t.Parents {
 		slug := p.Slug
@@ -262,10 +267,9 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 	env["TASK_BOOTSTRAP"], env["TASK_PARENTS"] = "true", string(b)
 	if c := r.Checkpoints; c.Store != "" {
 		// It does not change with the machine.
-		env[storeEnv], env[checkpointsEnv] = strings.TrimSuffix(c.Store, "/")+"/"+string(t.ID), checkpointsDir
+		env[storeEnv], env[entry.CheckpointsEnv] = strings.TrimSuffix(c.Store, "/")+"/"+string(t.ID), checkpointsDir
 		if c.Save != "" {
-			// In parentheses, as the vastai program strips quotes off the end of a variable.
-			env[loadEnv], env[saveEnv], env[intervalEnv] = "( "+c.Load+" )", "( "+c.Save+" )", strconv.Itoa(int(c.Interval.Seconds()))
+			env[loadEnv], env[saveEnv], env[intervalEnv] = c.Load, c.Save, strconv.Itoa(int(c.Interval.Seconds()))
 		}
 	}
 	if env["ARKINDEX_MODEL_VERSION"] != "" && env["ARKINDEX_MODEL_DIR"] == "" {
@@ -274,12 +278,21 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 	if limit := r.runtime(t.TTL); limit > 0 {
 		env[limitEnv] = strconv.Itoa(int(limit.Seconds()))
 	}
-	o := vastai.Order{Image: t.Image, Env: env, Entrypoint: "/bin/sh", Args: arguments(command), Disk: max(r.Disk, vastai.MinDisk)}
-	return env, command, o.Check()
+	return env, command, r.carries(t.Image, env, command)
 }
 
-// command returns what a task's container runs. The wrapper replaces the entrypoint of the image, so
-// that must be known.
+// carries reports what an order for a task would have too much of: label and nonce are as long as they get.
+func (r *Runner) carries(image string, env map[string]string, command []string) error {
+	o := newOrder(task.ID(strings.Repeat("0", 36)), 1)
+	o.Nonce = strings.Repeat("0", 25)
+	packed, err := r.arm(env, command, o, entry.Machine{GPUs: 1, GPU: strings.Repeat("0", 40), GPUMemory: 1e6, Memory: 1e6, Disk: 1e4})
+	if err != nil {
+		return err
+	}
+	return r.request(image, "", packed).Check()
+}
+
+// command returns what a task's container runs. Its entrypoint is replaced, so that must be known.
 func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
 	if len(t.Command) == 0 {
 		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
@@ -500,7 +513,7 @@ func (r *Runner) choose(o *order, list []vastai.Instance) {
 	}
 	r.step(o, found)
 	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == first.ID })
-	if word := o.fill(first); word != "" {
+	if word := o.fill(first); isEnd(word) {
 		r.step(o, life.Event{Kind: life.Tells, Word: word})
 	}
 	for _, i := range list[1:] {

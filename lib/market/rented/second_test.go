@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -100,12 +101,13 @@ func (s *second) Create(_ context.Context, offer int64, o vastai.Order) (vastai.
 
 // instance is a pod as an instance. Its label is that of its variables, and the end that its entrypoint has told.
 func (s *second) instance(p *pod) vastai.Instance {
+	job, _ := entry.Unpack(func(name string) string { return p.env[name] })
 	i := vastai.Instance{
-		ID: p.id, Label: p.env[labelEnv], Actual: map[string]string{"starting": "loading", "up": "running"}[p.status], Price: s.kinds[p.kind],
+		ID: p.id, Label: job.Label, Actual: map[string]string{"starting": "loading", "up": "running"}[p.status], Price: s.kinds[p.kind],
 		Started: p.started, Variables: p.env, Facts: map[string]any{},
 	}
-	if end, told := s.mail.ends[p.env[nonceEnv]]; told {
-		i.Label += endMark + end
+	if end, told := s.mail.ends[p.env[entry.NonceEnv]]; told {
+		i.Label += entry.EndMark + end
 	}
 	return i
 }
@@ -152,10 +154,10 @@ func (s *second) Log(_ context.Context, id int64, _ int) ([]byte, error) {
 	if err != nil || i == nil {
 		return nil, vastai.ErrNotReady
 	}
-	nonce := i.Env(nonceEnv)
+	nonce := i.Env(entry.NonceEnv)
 	text := s.mail.output[nonce]
 	if end, told := s.mail.ends[nonce]; told {
-		text += fmt.Sprintf("\n%s %s %s\n", marker, nonce, end)
+		text += fmt.Sprintf("\n%s %s %s\n", entry.Marker, nonce, end)
 	}
 	return []byte(text), nil
 }
@@ -197,12 +199,12 @@ func TestSecondMarket(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	p.status = "up"
-	nonce := p.env[nonceEnv]
-	m.mail.output[nonce] = "one\n"
+	nonce := p.env[entry.NonceEnv]
+	m.mail.output[nonce] = "@0 one\n"
 	if j := s.turn()[s.job(1)]; j.State != task.Running {
 		t.Errorf("%+v", j)
 	}
-	m.mail.output[nonce] += "two\n"
+	m.mail.output[nonce] += "@4 two\n"
 	m.mail.ends[nonce] = "3"
 	if j := s.turn()[s.job(1)]; j.State != task.Failed || j.ExitCode != 3 {
 		t.Errorf("%+v", j)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -42,6 +43,7 @@ type rented struct {
 	env     map[string]string
 	fields  map[string]any // of its row
 	log     string
+	printed int // bytes of output
 	logErr  error
 	logTime time.Duration
 	created time.Time
@@ -306,7 +308,9 @@ func newStand(t *testing.T, offers int) *stand {
 		Dir: filepath.Join(dir, "vast"), Agent: "unit", Disk: 20, Estimate: vastai.Estimate{Hours: 1},
 		Limits: Limits{PricePerHour: 2, CostPerTask: 20, Instances: 100, CreatesPerHour: 500, MinCredit: 1, Boot: 20 * time.Minute, Runtime: 24 * time.Hour},
 		Avoid:  6 * time.Hour, Settle: time.Minute, LogInterval: 30 * time.Second, StopWait: 30 * time.Second, Now: c.Now,
-		Log: slog.New(slog.NewTextHandler(s.said, nil)),
+		Log:     slog.New(slog.NewTextHandler(s.said, nil)),
+		Program: Program{URL: "https://example.org/vast-entry", Sums: "sum"},
+		Fetch:   func(context.Context, string) (string, error) { return "sum", nil },
 	}
 	s.API = vastai.NewGovernor(f, filepath.Join(dir, "market"), 5*time.Second, c.Now)
 	s.API.Keep = Kept()
@@ -410,9 +414,24 @@ func (s *stand) output(n int) string {
 	return string(b)
 }
 
+// prints is output of a task.
+func (i *rented) prints(text string) {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(&b, "@%d %s", i.printed, line)
+		i.printed += len(line)
+	}
+	i.log += b.String()
+}
+
+// says makes its container end with a word.
+func (i *rented) says(word string) {
+	i.log += fmt.Sprintf("%s %s %s\n", entry.Marker, i.env[entry.NonceEnv], word)
+}
+
 // ended makes an instance's task end with a code: by the log, and stopped by itself.
 func ended(i *rented, code int) {
-	i.log += fmt.Sprintf("\nPONOS-EXIT %s %d\n", i.env[nonceEnv], code)
+	i.says(strconv.Itoa(code))
 	i.fields["actual_status"], i.fields["intended_status"] = "exited", "stopped"
 }
 

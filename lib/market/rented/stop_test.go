@@ -13,14 +13,14 @@ import (
 func TestCheckpointStore(t *testing.T) {
 	s := newStand(t, 1)
 	s.Checkpoints.Store = "s3://bucket/checkpoints/"
-	// A task cannot bring commands of its own for the wrapper.
+	// A task cannot bring commands of its own for the container.
 	wanted := task.Task{ID: s.job(1), Image: "img", Command: []string{"true"}, Env: map[string]string{"PONOS_CHECKPOINT_SAVE": "x"}}
 	env, _, err := s.Place(t.Context(), wanted)
 	if err != nil || env["PONOS_CHECKPOINT_STORE"] != "s3://bucket/checkpoints/"+string(s.job(1)) || env["PONOS_CHECKPOINT_DIR"] != "/data/checkpoints" || env["PONOS_CHECKPOINT_SAVE"] != "" {
 		t.Errorf("%v, %v", env, err)
 	}
 	s.Checkpoints.Load, s.Checkpoints.Save, s.Checkpoints.Interval = "load", "save", time.Minute
-	if env, _, err = s.Place(t.Context(), wanted); err != nil || env["PONOS_CHECKPOINT_LOAD"] != "( load )" || env["PONOS_CHECKPOINT_SAVE"] != "( save )" || env["PONOS_CHECKPOINT_INTERVAL"] != "60" {
+	if env, _, err = s.Place(t.Context(), wanted); err != nil || env["PONOS_CHECKPOINT_LOAD"] != "load" || env["PONOS_CHECKPOINT_SAVE"] != "save" || env["PONOS_CHECKPOINT_INTERVAL"] != "60" {
 		t.Errorf("%v, %v", env, err)
 	}
 }
@@ -28,7 +28,7 @@ func TestCheckpointStore(t *testing.T) {
 // Stop destroys the instance, and waits until a list does not show it.
 func TestStopOne(t *testing.T) {
 	s := newStand(t, 2)
-	s.begin(1).log = "so far\n"
+	s.begin(1).prints("so far\n")
 	s.turn()
 	if err := s.Stop(t.Context(), s.refs[0]); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestLimitAfterTheEnd(t *testing.T) {
 	s.Limits.Runtime = time.Hour
 	i := s.begin(1)
 	s.turn()
-	i.log = "more of a child's words\n"
+	i.prints("more of a child's words\n")
 	i.label += ":end=0"
 	s.clock.pass(2 * time.Hour)
 	if j := s.turn()[s.job(1)]; j.State != task.Completed {

@@ -157,9 +157,9 @@ func (o Order) Check() error {
 	case o.Image == "" || len(o.Image) > MaxImage || strings.ContainsAny(o.Image, " \t\n\x00"):
 		return fmt.Errorf("%w: invalid image %.80q", ErrInvalid, o.Image)
 	case size > MaxArgs:
-		return fmt.Errorf("%w: the command has %d bytes with its wrapper, and the market takes %d", ErrInvalid, size, MaxArgs)
+		return fmt.Errorf("%w: entrypoint and arguments have %d bytes, and the market takes %d", ErrInvalid, size, MaxArgs)
 	case env > MaxEnv:
-		return fmt.Errorf("%w: the variables have %d bytes, and the market takes %d", ErrInvalid, env, MaxEnv)
+		return fmt.Errorf("%w: command and variables have %d bytes, and the market takes %d", ErrInvalid, env, MaxEnv)
 	case len(o.Label) > MaxLabel:
 		return fmt.Errorf("%w: the label is longer than %d bytes", ErrInvalid, MaxLabel)
 	case o.Disk < MinDisk:

@@ -68,8 +68,8 @@ var aliases = map[string]string{
 	"dph": "dph_total", "flops_usd": "flops_per_dphtotal", "id": "ask_contract_id",
 }
 
-// own are the fields that only the agent sets.
-var own = []string{"rentable", "rented", "external", "type", "order", "limit", "allocated_storage"}
+// agents are the fields that only the agent sets.
+var agents = []string{"rentable", "rented", "external", "type", "order", "limit", "allocated_storage"}
 
 // multipliers convert the units of the CLI's query language to those of the API.
 var multipliers = map[string]float64{"cpu_ram": 1000, "gpu_ram": 1000, "gpu_total_ram": 1000, "duration": 86400}
@@ -183,7 +183,7 @@ func condition(field, op string, value any, cli bool) (Condition, error) {
 	if a, ok := aliases[field]; ok {
 		name = a
 	}
-	if slices.Contains(own, name) {
+	if slices.Contains(agents, name) {
 		return Condition{}, fmt.Errorf("%s: the agent sets this itself", field)
 	}
 	k, ok := fields[name]

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/ponos-tools/ponos/lib/market/vastai/own"
 )
 
 // Stage is what the row of an instance says of its container.
@@ -110,16 +112,6 @@ func (f Filters) Split() (about, choose Filters) {
 
 // Reserved are variables that the market sets itself, or that have a meaning there.
 var Reserved = []string{
-	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
+	own.IDEnv, own.KeyEnv, "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", own.GPUsEnv, "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
 	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG",
 }
-
-// What a container needs in the shell to talk of its own instance: Self sets its key k and its address u, from the
-// variables SelfVariables. The other two are bodies of requests to that address: they append the end $1 to the label $l,
-// and stop the instance.
-const (
-	Self          = "k=$CONTAINER_API_KEY u=${VAST_URL:-https://console.vast.ai}/api/v0/instances/$CONTAINER_ID/"
-	SelfVariables = "CONTAINER_ID CONTAINER_API_KEY"
-	SelfTell      = `"{\"label\":\"$l:end=$1\"}"`
-	SelfStop      = `'{"state":"stopped"}'`
-)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +17,29 @@ type container struct {
 	done chan struct{}
 }
 
+// killAll ends what a container has started, as the kernel does: those that have this process's group as their own, and those
+// that its first process and they have started.
+func killAll(first int) {
+	all := []int{first}
+	for n := 0; n < len(all); n++ {
+		files, _ := filepath.Glob("/proc/" + strconv.Itoa(all[n]) + "/task/*/children")
+		for _, name := range files {
+			b, _ := os.ReadFile(name)
+			for _, word := range strings.Fields(string(b)) {
+				if pid, err := strconv.Atoi(word); err == nil {
+					all = append(all, pid)
+				}
+			}
+		}
+	}
+	_ = syscall.Kill(-first, syscall.SIGKILL)
+	for _, pid := range all[1:] {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
 func (c *container) kill() {
-	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+	killAll(c.cmd.Process.Pid)
 	<-c.done
 }
 
@@ -47,7 +69,7 @@ func (s *Server) run(i *Instance) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append([]string{
 		"CONTAINER_ID=" + strconv.FormatInt(i.ID, 10), "CONTAINER_API_KEY=" + i.Key, "VAST_CONTAINERLABEL=C." + strconv.FormatInt(i.ID, 10),
-		"GPU_COUNT=1", "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"),
+		fmt.Sprintf("GPU_COUNT=%v", i.Offer["num_gpus"]), "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"),
 	}, s.opt.Env...)
 	for name, value := range i.Env {
 		// In a container this is a place of its own.
@@ -73,7 +95,7 @@ func (s *Server) run(i *Instance) {
 	gen := i.gen
 	go func() {
 		_ = cmd.Wait()
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // a container ends with its first process
+		killAll(cmd.Process.Pid) // a container ends with its first process
 		close(c.done)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -98,7 +120,7 @@ func (s *Server) run(i *Instance) {
 func (s *Server) halt(i *Instance, actual, intended string) {
 	i.gen++
 	if i.proc != nil {
-		_ = syscall.Kill(-i.proc.cmd.Process.Pid, syscall.SIGKILL)
+		killAll(i.proc.cmd.Process.Pid)
 		i.proc = nil
 	}
 	if !i.runSince.IsZero() {
@@ -114,6 +136,6 @@ func (s *Server) Crash(id int64) {
 	defer s.mu.Unlock()
 	if i := s.find(id); i != nil && i.proc != nil {
 		s.due(i)
-		_ = syscall.Kill(-i.proc.cmd.Process.Pid, syscall.SIGKILL)
+		killAll(i.proc.cmd.Process.Pid)
 	}
 }

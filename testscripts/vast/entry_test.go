@@ -3,6 +3,7 @@ package vast
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -25,21 +26,38 @@ import (
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
-// vastSwitch is the program as it is released.
-var vastSwitch = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "ponos-switch-")
+// released is the program as it is released, and where containers fetch it.
+var released = sync.OnceValues(func() (url string, err error) {
+	dir, err := os.MkdirTemp("", "ponos-entry-")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "vast-switch")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", path, "./lib/market/rented/vast-switch")
+	path := filepath.Join(dir, "vast-entry")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", path, "./lib/market/entry/vast-entry")
 	cmd.Dir, cmd.Env = harness.Root(), append(harness.Outside(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, out)
+		return "", fmt.Errorf("%w\n%s", err, out)
 	}
-	return os.ReadFile(path)
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(program) })) // for all tests
+	sum := sha256.Sum256(program)
+	return web.URL + "/vast-entry-linux " + hex.EncodeToString(sum[:]), nil
 })
+
+// entryProgram is where containers fetch vast-entry, and its sum.
+func entryProgram(t *testing.T) (url, sum string) {
+	t.Helper()
+	both, err := released()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, sum, _ = strings.Cut(both, " ")
+	return url, sum
+}
 
 // tree makes the file tree of an image: busybox by so many names, programs of this machine
 // with the libraries that they load, and a script that takes the place of curl, if it is not
@@ -159,19 +177,12 @@ func (w *world) contain(i server.Instance, root string) (output *printed, end fu
 	}
 }
 
-// The end of a task is told, and the instance stopped and destroyed, from within images
-// that have little. Where nothing can do that, the task is not run.
-func TestSwitch(t *testing.T) {
+// A task runs in images that have little, and its end is told, and the instance stopped and destroyed, from within.
+// Where the program cannot be fetched, the task is not run, and another machine is tried.
+func TestEntry(t *testing.T) {
 	t.Parallel()
 	harness.Programs(t, "busybox=busybox-static", "curl")
-	program, err := vastSwitch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(program)
-	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(program) }))
-	t.Cleanup(web.Close)
-	small := strings.Fields("sh cat sleep kill printf chmod sha256sum wget")
+	small := strings.Fields("sh sleep chmod uname sha256sum wget")
 	for _, c := range []struct {
 		name              string
 		applets, programs []string
@@ -183,35 +194,23 @@ func TestSwitch(t *testing.T) {
 		unarmed           bool
 	}{
 		{name: "busybox only", applets: small},
-		{name: "busybox only, stops do nothing", applets: small, extra: "  switch_grace: 1s\n", deaf: true},
-		{name: "curl", applets: small[:6], programs: []string{"curl"}},
-		{name: "curl, stops do nothing", applets: small[:6], programs: []string{"curl"}, extra: "  switch_grace: 1s\n", deaf: true},
-		{name: "alpine", applets: busybox(t)},
-		{name: "it waits for the agent", applets: small, extra: "  switch_grace: 1s\n", waits: true},
-		{name: "its label cannot be written", applets: small, extra: "  switch_grace: 1h\n", mute: true},
+		{name: "stops do nothing", applets: small, extra: "  entry_grace: 1s\n", deaf: true},
+		{name: "curl", applets: small[:5], programs: []string{"curl"}},
 		{name: "curl without certificates", applets: small, curl: "exit 60"},
-		{name: "curl without certificates fetches", applets: small[:7], curl: `while [ $# -gt 0 ]; do
- case $1 in -fsSkL) k=1;; -o) shift; o=$1;; http*) u=$1;; esac; shift
-done
-[ "$k" ] || exit 77
-busybox wget -q -O "$o" "$u"`},
-		{name: "curl without certificates, no wget", applets: small[:7], curl: "exit 77", unarmed: true},
-		{name: "no wget", applets: small[:7], unarmed: true},
-		{name: "another program", applets: small, extra: strings.Repeat("0", 64), unarmed: true},
+		{name: "alpine", applets: busybox(t)},
+		{name: "it waits for the agent", applets: small, extra: "  entry_grace: 1s\n", waits: true},
+		{name: "its label cannot be written", applets: small, extra: "  entry_grace: 1h\n", mute: true},
+		{name: "no wget", applets: small[:5], unarmed: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			extra := c.extra
-			hash := hex.EncodeToString(sum[:])
-			if len(extra) == 64 {
-				extra, hash = "", extra
-			}
 			if !c.waits && !c.mute {
-				extra += "  switch_end: stop\n"
+				extra += "  entry_end: stop\n"
 			}
-			w := newWorld(t, options{via: "api", fake: true, scale: 1, boot: time.Millisecond, extra: extra + fmt.Sprintf("  switch_url: %s/vast-switch\n  switch_sha256: %q\n", web.URL, hash)})
+			w := newWorld(t, options{via: "api", fake: true, scale: 1, boot: time.Millisecond, extra: extra})
 			w.offers(1)
-			w.task("task", "echo hello; exit 3")
+			w.task("task", "echo hello; echo $PPID; exit 3")
 			w.until("it runs", func() bool { _, ok := running(w); return ok })
 			w.market.Do(func() {
 				if w.market.StopOnlyKeys = c.mute; c.deaf {
@@ -223,7 +222,7 @@ busybox wget -q -O "$o" "$u"`},
 			defer end()
 			over := func(i server.Instance) bool {
 				if c.unarmed {
-					return strings.Contains(output.String(), "PONOS-EXIT "+i.Env["PONOS_NONCE"]+" unarmed\n")
+					return strings.Contains(output.String(), "PONOS-EXIT "+i.Env["PONOS_NONCE"]+" unarmed")
 				}
 				gone := c.deaf || c.waits
 				return strings.HasSuffix(i.Label, ":end=3") != c.mute && (gone && !i.Destroyed.IsZero() || !gone && i.Intended == "stopped")
@@ -233,23 +232,26 @@ busybox wget -q -O "$o" "$u"`},
 					t.Fatalf("%+v\n%s", w.market.Instances()[0], output)
 				}
 			}
-			if ran := strings.Contains(output.String(), "hello\n"); ran == c.unarmed {
+			if ran := strings.Contains(output.String(), "@0 hello\n"); ran == c.unarmed {
 				t.Errorf("%s", output)
 			}
 			end()
 			w.market.SetLog(i.ID, output.String())
+			if c.unarmed {
+				w.until("the machine is given up", func() bool { return len(w.market.Alive()) == 0 })
+				if log := w.agentLog(); !strings.Contains(log, "the container could not fetch vast-entry") {
+					t.Errorf("%s", log)
+				}
+				return
+			}
 			w.due()
 			w.settled("task")
 			if n := len(w.market.Instances()); n != 1 {
 				t.Errorf("%d instances: the task has run already", n)
 			}
-			want := "failed"
-			if c.unarmed {
-				want = "error"
-			}
 			// Where its container has destroyed it, and the agent had not looked before, the bill tells
 			// the exit code.
-			if log := string(w.queue.Log("task")); w.state("task") != want || c.unarmed && !strings.Contains(log, "the image has no program that could stop the instance") {
+			if log := string(w.queue.Log("task")); w.state("task") != "failed" {
 				t.Errorf("task is %s\n%s", w.state("task"), log)
 			}
 			if left := w.market.Alive(); len(left) > 0 {
@@ -291,8 +293,8 @@ func TestUnarmedImages(t *testing.T) {
 	}
 	image("distroless", "app/server")
 	image("busybox", "bin/sh", "bin/wget", "bin/sha256sum")
-	image("slim", "bin/sh", "usr/bin/perl")
-	image("python", "bin/sh", "usr/local/bin/python3")
+	image("slim", "bin/sh", "bin/sha256sum", "usr/bin/perl")
+	image("python", "bin/sh", "usr/bin/sha256sum", "usr/local/bin/python3")
 	images := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		text, ok := blobs[r.URL.Path]
 		if !ok {
@@ -302,37 +304,28 @@ func TestUnarmedImages(t *testing.T) {
 	}))
 	t.Cleanup(images.Close)
 	host := strings.TrimPrefix(images.URL, "http://")
-	for _, with := range []bool{false, true} {
-		extra := "  image_lookup: true\n"
-		if with {
-			extra += "  switch_url: https://example.org/vast-switch\n  switch_sha256: " + strings.Repeat("a", 64) + "\n"
-		}
-		w := newWorld(t, options{via: "api", fake: true, extra: extra})
-		w.offers(9)
-		tags := []string{"distroless", "busybox", "slim", "python"}
-		for _, tag := range tags {
-			command, _ := json.Marshal([]string{"sh", "-c", "echo"})
-			if err := w.queue.Add(arkindex.Spec{Tasks: []*arkindex.Task{{Slug: tag, Image: host + "/team/worker:" + tag, Command: command, RequiresGPU: true}}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.run(turn)
-		w.run(turn)
-		refused := map[string]string{
-			"distroless": "has no shell: nothing in it can report how the task ends, or stop the instance; use one with /bin/sh",
-			"slim":       "has neither curl nor python3, nor wget and sha256sum",
-		}
-		if !with {
-			refused["busybox"] = "has neither curl nor python3 to stop the instance with at the end; set vast_api.switch_url"
-		}
-		for _, tag := range tags {
-			want, isRefused := refused[tag]
-			if log := string(w.queue.Log(tag)); (w.state(tag) == "error") != isRefused || !strings.Contains(log, want) {
-				t.Errorf("switch %v: %s is %s\n%s", with, tag, w.state(tag), log)
-			}
-		}
-		if n := len(w.market.Instances()); n != len(tags)-len(refused) {
-			t.Errorf("switch %v: %d instances", with, n)
+	w := newWorld(t, options{via: "api", fake: true, extra: "  image_lookup: true\n"})
+	w.offers(9)
+	tags := []string{"distroless", "busybox", "slim", "python"}
+	for _, tag := range tags {
+		command, _ := json.Marshal([]string{"sh", "-c", "echo"})
+		if err := w.queue.Add(arkindex.Spec{Tasks: []*arkindex.Task{{Slug: tag, Image: host + "/team/worker:" + tag, Command: command, RequiresGPU: true}}}); err != nil {
+			t.Fatal(err)
 		}
 	}
+	w.run(turn)
+	w.run(turn)
+	refused := map[string]string{"distroless": "it has no shell; use one with a shell", "slim": "it has neither curl nor wget nor python3"}
+	for _, tag := range tags {
+		want, isRefused := refused[tag]
+		if log := string(w.queue.Log(tag)); (w.state(tag) == "error") != isRefused || !strings.Contains(log, want) {
+			t.Errorf("%s is %s\n%s", tag, w.state(tag), log)
+		}
+	}
+	if n := len(w.market.Instances()); n != len(tags)-len(refused) {
+		t.Errorf("%d instances", n)
+	}
 }
+
+// fetched is what containers would fetch, where they only pretend to run.
+func fetched(context.Context, string) (string, error) { return "x", nil }
