@@ -16,7 +16,7 @@ import (
 //	tracked        doubts         (any)                                                             ask
 //	tracked        mute           (any)                                                             keep
 //	tracked        lacks theirs   (any)                                    not enough               miss
-//	tracked        lacks theirs   waits runs odd old gone                  enough                   leave
+//	tracked        lacks theirs   (no end)                                 enough                   leave
 //	tracked        lacks theirs   (an end)                                 enough                   finish
 //	tracked        ended stopped  (any)                                                             quit
 //	tracked        has            (any)                                    other                    change
@@ -54,10 +54,11 @@ import (
 //	fresh          ended stopped  (any other), or strange                                           forget
 //	fresh meant    lacks theirs   old, or strange                                                   forget
 //	fresh meant    theirs         (any other)                              not paid, not strange    yield
-//	fresh meant    lacks, or theirs and paid; (any other) not strange                                                       hold
+//	fresh meant    lacks          (any other)                              not strange              hold
+//	fresh meant    theirs         (any other)                              paid, not strange        hold
 //	fresh meant    has            (an end)                                 not paid                 adopt
 //	fresh meant    has            (any other), or paid                                              hold
-//	meant          ended stopped  as if it has it
+//	meant          ended stopped  (as if the queue has it)                                          adopt, hold
 //	claimed        (any)          (any)                                                             keep
 //	done           (any)          runs                                     late                     scrap
 //	done           (any)          (any other), or not late                                          keep
