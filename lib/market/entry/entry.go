@@ -308,7 +308,7 @@ func (p *program) task() string {
 		}
 		save = func() {
 			if p.shell(p.Job.Save, lastSave) != nil {
-				fmt.Fprintln(p.lines, "[the checkpoints could not be saved]")
+				fmt.Fprintln(p.write, "[the checkpoints could not be saved]")
 			}
 		}
 	}
@@ -333,10 +333,10 @@ func (p *program) task() string {
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		fmt.Fprintf(p.lines, "%s: not found\n", p.Job.Command[0])
+		fmt.Fprintf(p.write, "%s: not found\n", p.Job.Command[0])
 		return "127"
 	case err != nil:
-		fmt.Fprintf(p.lines, "%s: %v\n", p.Job.Command[0], err)
+		fmt.Fprintf(p.write, "%s: %v\n", p.Job.Command[0], err)
 		return "126"
 	case end.Why == executor.Timeout:
 		return Late
