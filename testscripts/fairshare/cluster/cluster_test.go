@@ -243,7 +243,7 @@ func (c cluster) limits() {
 		`(?m)^time limit of a job +alice in account research +2d +- +-$`,
 		`(?m)^CPU hours of running jobs +account research +500 +\d+ +4\d\d$`,
 		`(?m)^GPUs +QoS high +2 +2 +0  job ` + id + ` waits for it$`,
-		`(?m)^memory +QoS high, each user +20G +1000M +19G$`,
+		`(?m)^memory +QoS high, each user +20GiB +1000MiB +19480MiB$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			c.t.Errorf("no %s in\n%s", want, out)
