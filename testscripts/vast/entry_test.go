@@ -239,7 +239,7 @@ func TestEntry(t *testing.T) {
 			w.market.SetLog(i.ID, output.String())
 			if c.unarmed {
 				w.until("the machine is given up", func() bool { return len(w.market.Alive()) == 0 })
-				if log := w.agentLog(); !strings.Contains(log, "the container could not fetch vast-entry") {
+				if log := w.agentLog(); !strings.Contains(log, "the container could not fetch or start vast-entry") {
 					t.Errorf("%s", log)
 				}
 				return

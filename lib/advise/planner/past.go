@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -22,7 +23,8 @@ func (a *Asker) Ended(ctx context.Context) (runs []forecast.Past, why string, er
 		}
 		return nil
 	})
-	if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil &&
+	failure, failed := slurm.FailureOf(err)
+	if errors.Is(err, slurm.ErrNoAccounting) || failed && ctx.Err() == nil &&
 		(failure == slurm.Refused || failure == slurm.NotInstalled || failure == slurm.NoDatabase) {
 		return nil, "the cluster has no accounting", nil
 	}

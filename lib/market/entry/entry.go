@@ -57,7 +57,7 @@ const (
 	Unloaded = "unloaded" // the checkpoints could not be loaded
 	Nowhere  = "nowhere"  // the disk cannot be written
 	// Of commands that never began:
-	Unarmed  = "unarmed"  // the program could not be fetched
+	Unarmed  = "unarmed"  // the program could not be fetched or started
 	Unfit    = "unfit"    // the machine is not what was ordered, or does not work
 	Unwanted = "unwanted" // the instance is not wanted any more
 	Unasked  = "unasked"  // the market has not said whether it is
@@ -91,14 +91,18 @@ func Main(args []string, stdin, stdout *os.File) int {
 			err = run(os.NewFile(uintptr(fd), "job"), stdin, stdout)
 		}
 		fmt.Fprintln(stdout, "vast-entry:", err)
+	case os.Getenv(NonceEnv) == "":
+		fmt.Fprintln(stdout, "vast-entry: this is not a container that Ponos has ordered")
 	default:
-		fmt.Fprintln(stdout, "vast-entry:", hide(self))
+		// A container that ends is started again, with this program as before.
+		fmt.Fprintln(stdout, Marker, os.Getenv(NonceEnv), Unarmed, hide(self, stdout))
+		time.Sleep(mostPause)
 	}
 	return 1
 }
 
-// hide starts this program again without the key and the job in its environment. It only returns if that fails.
-func hide(self string) error {
+// hide starts this program again without the key and the job in its environment. It only returns if the job cannot be read.
+func hide(self string, stdout io.Writer) error {
 	h := handed{Own: own.Of(os.Getenv), Nonce: os.Getenv(NonceEnv), Count: os.Getenv(own.GPUsEnv)}
 	var err error
 	if h.Job, err = Unpack(os.Getenv); err != nil {
@@ -124,7 +128,9 @@ func hide(self string) error {
 	for name, value := range h.Job.Env {
 		env = append(env, name+"="+value)
 	}
-	return command.Replace(self, []string{"run", strconv.Itoa(fd)}, env, f)
+	err = command.Replace(self, []string{"run", strconv.Itoa(fd)}, env, f)
+	(&program{handed: h, out: stdout}).over(Unarmed, err.Error())
+	return err // never
 }
 
 // program is what runs.

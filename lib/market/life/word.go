@@ -18,7 +18,7 @@ var words = map[string]string{
 
 // never are words of an entrypoint that has not begun the command, with their reasons.
 var never = map[string]string{
-	"unarmed":  "the container could not fetch vast-entry",
+	"unarmed":  "the container could not fetch or start vast-entry",
 	"unfit":    "the machine is not what was ordered, or does not work",
 	"unwanted": "the instance is no longer there for this task",
 	"unasked":  "the container could not ask whether its instance is still there for this task",

@@ -324,7 +324,10 @@ const withoutFactors = "%i|%r|%u|%Y|%a=0.0|%A=0|%b=0.0|%B=0|%f=0.0|%F=0|%j=0.0|%
 
 func TestOtherClusters(t *testing.T) {
 	noDatabase := recorded{files: replaceConfig(t, "AccountingStorageType", "accounting_storage/none"),
-		fail: map[string]string{"sshare": "sshare: error: You are not running a supported accounting_storage plugin\n(accounting_storage/none).\n"}}
+		fail: map[string]string{
+			"sshare": "sshare: error: You are not running a supported accounting_storage plugin\n(accounting_storage/none).\n",
+			"sacct":  "Slurm accounting storage is disabled\n",
+		}}
 	basic := recorded{files: replaceConfig(t, "PriorityType", "priority/basic"),
 		fail: map[string]string{"sprio": "sprio: error: You are not running a supported priority plugin\n(priority/basic).\n"}}
 	noSprio := recorded{fail: map[string]string{"sprio": "missing"}}
@@ -348,6 +351,7 @@ func TestOtherClusters(t *testing.T) {
 		"no slurmdbd, shares":  {noDatabase, nil, 3, `^$`, `needs slurmdbd(.|\n)*hint: fairshare jobs, holes, where and when work without it`},
 		"no slurmdbd, history": {noDatabase, []string{"history"}, 3, `^$`, `history needs slurmdbd`},
 		"no slurmdbd, jobs":    {noDatabase, []string{"jobs"}, 0, `RANK .*JOBID`, `^$`},
+		"no slurmdbd, when":    {noDatabase, []string{"when", "2"}, 0, `because the cluster has no accounting`, ``},
 		"no slurmdbd, holes":   {noDatabase, []string{"holes"}, 0, `partition cpu`, `^$`},
 		"basic, jobs":          {basic, []string{"jobs"}, 0, `priority/basic: jobs are taken in the order of their submission`, `^$`},
 		"basic, shares":        {basic, []string{"-u", "alice"}, 0, `fair share does not count here`, `^$`},
