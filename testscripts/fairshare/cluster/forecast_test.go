@@ -46,7 +46,7 @@ var workloads = []workload{
 		return []string{"alice", "bob"}[i%2], []string{"--time=10", fmt.Sprintf("--cpus-per-task=%d", 2+r.IntN(3)), name}, 15 + 10*kind, 4 * r.Float64()
 	}},
 	{"wild limits", func(i int, r *rand.Rand) (string, []string, int, float64) {
-		limit := []int{2, 10, 60, 600, 4000}[r.IntN(5)]
+		limit := []int{2, 10, 60, 600, 2400}[r.IntN(5)]
 		return anybody(r), []string{fmt.Sprintf("--time=%d", limit), fmt.Sprintf("--cpus-per-task=%d", 1+r.IntN(4)), fmt.Sprintf("--job-name=wild%d", i)}, 3 + r.IntN(8), 2 * r.Float64()
 	}},
 	{"throttled arrays", func(i int, r *rand.Rand) (string, []string, int, float64) {
