@@ -179,7 +179,8 @@ func TestNeverBegun(t *testing.T) {
 			c := newContainer(t, "sh", "-c", "echo it runs")
 			n.change(c)
 			log, end := c.live()
-			if strings.ReplaceAll(end, c.dir+"/", "") != n.end || bytes.Contains(log, []byte("it runs")) {
+			// Where root runs it as nobody, the program is a copy.
+			if strings.NewReplacer(c.dir+"/", "", os.Args[0], "program").Replace(end) != n.end || bytes.Contains(log, []byte("it runs")) {
 				t.Errorf("%s\n%s", end, log)
 			}
 			if told := slices.ContainsFunc(c.asked, func(ask string) bool { return strings.Contains(ask, ":end=") }); told == n.destroy {

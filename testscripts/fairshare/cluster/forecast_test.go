@@ -161,7 +161,7 @@ func (c cluster) score(name string, jobs []probed) {
 		theirs := forecast.Score(scored[k], func(s forecast.Scored) float64 { return s.Slurm })
 		c.t.Logf("%s, %s: %d jobs, median error %.0f s (sbatch --test-only: %.0f s of %d), within x2 %.0f%% (%.0f%%), coverage %.0f%%, mean interval score %.0f s, bias %+.0f s, false never %d",
 			name, what, ours.Count, ours.Median, theirs.Median, theirs.Count, 100*ours.WithinTwo, 100*theirs.WithinTwo, 100*ours.Coverage, ours.Interval, bias, never)
-		if ours.Count == 0 || never > 0 {
+		if k == 0 && ours.Count == 0 || never > 0 { // of few jobs, all may have started before the second forecast
 			c.t.Errorf("%s, %s: %d forecasts, %d false never", name, what, ours.Count, never)
 		}
 		if ours.Count >= 20 && (ours.Median > math.Max(theirs.Median/10, 30) || ours.WithinTwo < 0.65) {
