@@ -2,6 +2,7 @@ package entry
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 type container struct {
 	*testing.T
 	job   Job
+	key   string // of the instance: no other container of this machine has it
 	dir   string
 	env   []string
 	mu    sync.Mutex
@@ -42,7 +44,7 @@ type container struct {
 
 func newContainer(t *testing.T, command ...string) *container {
 	t.Parallel()
-	c := &container{T: t, dir: t.TempDir(), row: `{"instances":{"label":"L","intended_status":"running"}}`, fails: func(string) bool { return false }}
+	c := &container{T: t, key: rand.Text(), dir: t.TempDir(), row: `{"instances":{"label":"L","intended_status":"running"}}`, fails: func(string) bool { return false }}
 	c.job = Job{Command: command, Label: "L", Runtime: time.Hour, Patience: time.Minute, Grace: time.Second, Interval: time.Hour}
 	return c
 }
@@ -63,7 +65,7 @@ func (c *container) live() (log []byte, end string) {
 		ask := q.Method + " " + string(b)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if q.Header.Get("Authorization") != "Bearer hush-key" || c.fails(ask) {
+		if q.Header.Get("Authorization") != "Bearer "+c.key || c.fails(ask) {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
@@ -79,7 +81,7 @@ func (c *container) live() (log []byte, end string) {
 	}
 	cmd := exec.CommandContext(c.Context(), os.Args[0])
 	cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + c.dir, "HOME=" + c.dir, "VAST_URL=" + market.URL, "CONTAINER_ID=7", "CONTAINER_API_KEY=hush-key", "GPU_COUNT=1",
+		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + c.dir, "HOME=" + c.dir, "VAST_URL=" + market.URL, "CONTAINER_ID=7", "CONTAINER_API_KEY=" + c.key, "GPU_COUNT=1",
 		NonceEnv + "=n1", URLEnv + "=u", SumsEnv + "=s", GraceEnv + "=1", "PONOS_TASK=t1",
 	}, c.env...)
 	for name, value := range packed {
@@ -138,8 +140,9 @@ func TestRun(t *testing.T) {
 
 // Nothing that the task may read shows the key of the instance.
 func TestKeyIsHidden(t *testing.T) {
-	c := newContainer(t, "sh", "-c", `cat /proc/[0-9]*/environ 2>/dev/null | grep -c hush-key; cat /proc/$PPID/mem 2>&1 | tail -c 18; ls /proc/$PPID/fd 2>/dev/null | wc -l; cat ~/.vast_api_key 2>&1 | grep -c hush`)
-	if err := os.WriteFile(filepath.Join(c.dir, ".vast_api_key"), []byte("hush-key\n"), 0o644); err != nil {
+	c := newContainer(t)
+	c.job.Command = []string{"sh", "-c", `cat /proc/[0-9]*/environ 2>/dev/null | grep -c "$0"; cat /proc/$PPID/mem 2>&1 | tail -c 18; ls /proc/$PPID/fd 2>/dev/null | wc -l; cat ~/.vast_api_key 2>&1 | grep -c "$0"`, c.key}
+	if err := os.WriteFile(filepath.Join(c.dir, ".vast_api_key"), []byte(c.key+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	log, _ := c.live()
