@@ -1,8 +1,6 @@
 package core
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -53,11 +51,8 @@ func (a *attempt) key() wire.Key { return wire.Key{Seq: a.task.Seq, Attempt: a.t
 
 // Core is the state of a scheduler.
 type Core struct {
-	Config
-	now time.Time
-	out []Effect
-
-	pool      *pool.Pool
+	*base
+	ending ending
 	attempts  map[int64]*attempt // at workers that are connected
 	onHold    map[int64]*pending
 	trials    map[int64]*Node // tasks that failed at a node on trial, and are tried elsewhere
@@ -80,26 +75,9 @@ type Core struct {
 	eof       bool
 	stays     bool // open: more tasks may come after the end of the input
 	lastSeq   int64
-	phase     Phase
-	why       string
-	exit      int
-	explicit  bool // exit was requested, whatever is left
-	closed    *Closing
-	interrupt int
-	killAt    time.Time
-	endedAt   time.Time // when tasks were first ended by the end of the run, or of the scheduler's job
-	ending    time.Time // when the scheduler's job ends
-	margin    time.Duration
 	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
 	largest   pool.Need     // what the largest job of a node has; zero: unknown
 	widest    int           // the most nodes that a job of the pool has; 0: unknown
-	handing   bool          // the next scheduler takes over
-	early     bool          // and the own job has not come to its end
-	continues bool          // something runs until then
-	killed    bool          // SIGTERM has ended it, as when its job is cancelled
-	paused    bool          // the journal cannot be written
-	pausedAt  time.Time
-	choked    bool
 	releaseAt time.Time
 	began     time.Time
 	ticked    time.Time
@@ -108,7 +86,6 @@ type Core struct {
 	refusals  int       // that were reported
 	lastStart time.Time // of a task
 	woken     bool      // the shell will wake the core when the next task may start
-	unprinted bool      // nothing more can be printed
 	suspended bool      // the job is
 	asked     time.Time // about that
 }
@@ -132,11 +109,12 @@ type undecided struct {
 
 // New creates a core, which first of all opens its nodes: the effects are those of the first Tick.
 func New(cfg Config, now time.Time) *Core {
+	b := &base{Config: cfg, now: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared}}
 	c := &Core{
-		Config: cfg, now: now, began: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared},
+		base: b, ending: ending{base: b, closed: cfg.Closed}, began: now,
 		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, trials: map[int64]*Node{},
 		wides: map[int64]*attempt{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
-		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve, closed: cfg.Closed,
+		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve,
 	}
 	c.pool.Late = c.lateAt
 	c.pool.Ends = func(t *pool.Task) int64 {
@@ -194,7 +172,7 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	case JobLimit:
 		c.MaxJobs = e.Jobs
 	case EndOfJob:
-		c.setEnd(e.At)
+		c.ending.setJob(e.At)
 	case JobState:
 		c.jobState(e.Suspended)
 	case Connected:
@@ -212,12 +190,12 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	case JournalFailed:
 		c.journalFailed(e)
 	case JournalWorks:
-		if c.paused {
-			c.paused = false
+		if c.ending.paused() {
+			c.ending.unwritten = time.Time{}
 			c.say("journal: it can be written again")
 		}
 	case Printing:
-		c.choked = e.Choked
+		c.ending.choked = e.Choked
 	case Wake:
 		c.woken = false
 		c.checkUndecided()
@@ -235,30 +213,19 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	return c.out
 }
 
-func (c *Core) do(e Effect) { c.out = append(c.out, e) }
-
-func (c *Core) say(format string, args ...any) { c.do(Say{fmt.Sprintf(format, args...)}) }
-
-func (c *Core) send(w *Worker, m *wire.Message) { c.do(Send{w, m}) }
-
 // Finished reports whether the run has ended, except for what is to be printed.
 func (c *Core) Finished() bool { return c.finished }
 
 // Phase returns how far the end of the run has progressed.
-func (c *Core) Phase() Phase {
-	if c.closed != nil {
-		return max(c.phase, Draining)
-	}
-	return c.phase
-}
+func (c *Core) Phase() Phase { return c.ending.Phase() }
 
 // Full reports whether enough input is in memory. While none of the tasks in memory can start, more
 // are read, as they may wait for later ones.
 func (c *Core) Full() bool {
-	if c.phase != Running || c.paused {
+	if c.ending.phase != Running || c.ending.paused() {
 		return true
 	}
-	if c.closed != nil {
+	if c.ending.closed != nil {
 		return !c.unclaimed() && len(c.results) == 0
 	}
 	n := c.pool.Waiting() + c.deps.waiting()
@@ -274,8 +241,8 @@ func (c *Core) journalFailed(e JournalFailed) {
 			c.takeBack(a)
 		}
 	}
-	if !c.paused {
-		c.paused, c.pausedAt = true, c.now
+	if !c.ending.paused() {
+		c.ending.unwritten = c.now
 		c.say("journal: %s: nothing new is started", e.Why)
 	}
 }
@@ -297,18 +264,6 @@ func (c *Core) tick(e Tick) {
 	c.checkNodeEnds()
 	c.group()
 	c.checkSlow()
-	if c.phase == Stopping && c.now.After(c.killAt) {
-		c.stop(Killing, "", 0)
-	} else if c.phase == Killing && c.now.After(c.killAt) {
-		// Workers that do not answer now are given up.
-		for _, w := range slices.Clone(c.workers) {
-			if len(w.attempts) > 0 || c.clears(w) {
-				c.do(Close{w})
-				c.connectionLost(w, "it did not answer", Unknown)
-			}
-		}
-		c.killAt = c.now.Add(time.Minute)
-	}
 	c.dismiss(e.Needed)
 	c.releaseIdle(e.Needed)
 }
@@ -324,12 +279,12 @@ func (c *Core) runs() int64 {
 
 func (c *Core) outputBroken(e OutputBroken) {
 	if e.Closed {
-		c.explicit = false
+		c.ending.verdict.Explicit = false
 		c.stopExplicitly(Killing, "the output was closed", 128+int(syscall.SIGPIPE))
 		return
 	}
 	c.say("output: %s", e.Why)
-	c.unprinted = true
+	c.ending.unprinted = true
 	c.stop(Stopping, "output: "+e.Why, 3)
 }
 

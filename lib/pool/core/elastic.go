@@ -32,13 +32,13 @@ func (c *Core) addNodes(specs []NodeSpec) {
 		} else {
 			c.nodes = append(c.nodes, n)
 		}
-		if c.phase >= Draining {
-			n.dropped, n.why = true, "the pool is "+c.phase.String()
+		if c.ending.phase >= Draining {
+			n.dropped, n.why = true, "the pool is "+c.ending.phase.String()
 			continue
 		}
 		n.margin = c.EndMargin
 		if n.margin == 0 && !spec.End.IsZero() {
-			n.margin = min(30*time.Second, spec.End.Sub(c.now)/10)
+			n.margin = marginOf(spec.End.Sub(c.now))
 		}
 		c.plan(n, c.now, c.ConnectTimeout)
 		if spec.Life > 0 {
@@ -169,17 +169,13 @@ func (c *Core) endOf(n *Node) (time.Time, time.Duration) {
 	if !n.Spec.End.IsZero() {
 		return n.Spec.End, n.margin
 	}
-	return c.ending, c.margin
+	return c.ending.ofJob, c.ending.margin
 }
 
 // checkNodeEnds removes nodes whose jobs are about to end.
 func (c *Core) checkNodeEnds() {
-	if c.handing && c.now.After(c.killAt) {
-		c.killAt = c.now.Add(5 * time.Second)
-		c.endOwn(true)
-	}
 	for _, n := range c.nodes {
-		if n.Spec.End.IsZero() || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.phase >= Stopping {
+		if n.Spec.End.IsZero() || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.ending.phase >= Stopping {
 			continue
 		}
 		if !n.released {
@@ -192,54 +188,7 @@ func (c *Core) checkNodeEnds() {
 			c.removeNode(n, true)
 		}
 		if n.Spec.Own {
-			c.handOver("the scheduler's job is about to end", ExitLeft, false)
-		}
-	}
-}
-
-// handOver ends the run for this scheduler, but not for the workers of other jobs. These are left
-// first, as Slurm may be ending their connections, except for those that have a part in a task of
-// several nodes, which ends. Early: the job has not come to its end.
-func (c *Core) handOver(why string, exit int, early bool) {
-	if c.handing {
-		return
-	}
-	c.handing, c.early = true, early
-	c.endTasks()
-	c.stop(Draining, why, exit)
-	for _, w := range c.workers {
-		if c.Keeps(w) && len(w.shared) == 0 && !c.clears(w) && !slices.ContainsFunc(sorted(w.attempts), (*attempt).wide) {
-			c.send(w, &wire.Message{Leave: true})
-		}
-	}
-	c.killAt = c.now.Add(c.TermGrace)
-	c.endOwn(false)
-}
-
-// endOwn ends what the next scheduler would not take over.
-func (c *Core) endOwn(immediately bool) {
-	for _, a := range sorted(c.attempts) {
-		if !c.keptRunning(a) {
-			c.kill(a, wire.Stopped, immediately)
-		}
-	}
-}
-
-// keptRunning reports whether an attempt continues after the scheduler has handed over.
-func (c *Core) keptRunning(a *attempt) bool {
-	return c.handing && !a.worker.Node.Spec.Own && !a.wide() // the next one would not know the other nodes
-}
-
-// Keeps reports whether a worker is to continue when the scheduler ends.
-func (c *Core) Keeps(w *Worker) bool { return c.handing && w.Node != nil && !w.Node.Spec.Own }
-
-// handed leaves what continues to the next scheduler.
-func (c *Core) handed() {
-	for _, a := range sorted(c.attempts) {
-		if c.keptRunning(a) {
-			delete(c.attempts, a.task.Seq)
-			c.leftFor(a.task, "it continues at "+a.worker.Name())
-			c.continues = true
+			c.handOver("the scheduler's job is about to end", ExitLeft, jobOver)
 		}
 	}
 }
@@ -267,9 +216,6 @@ func (c *Core) vacate(a *attempt) {
 	}
 	a.beside, a.claim = nil, nil
 }
-
-// awaited reports whether more nodes may come.
-func (c *Core) awaited() bool { return c.Elastic && c.phase == Running }
 
 // lateAt reports that a task would not end before the node's job does.
 func (c *Core) lateAt(t *pool.Task, n *pool.Node) bool {

@@ -116,7 +116,7 @@ func (c *Core) judge(t *pool.Task, at *Worker, ok bool) {
 func (c *Core) suspected(t *pool.Task, at *Worker, r *Result, out Output) bool {
 	tried := c.trials[t.Seq] != nil
 	c.judge(t, at, false)
-	if at == nil || tried || c.Phase() != Running || c.Halt != (Halt{}) {
+	if at == nil || tried || c.ending.Phase() != Running || c.Halt != (Halt{}) {
 		return false
 	}
 	n := at.Node

@@ -95,14 +95,14 @@ func (c *Core) notConnected(e NotConnected) {
 		return
 	}
 	pause := []time.Duration{1, 2, 4, 8, 15}[min(w.tries-1, 4)] * time.Second
-	if !e.Permanent && !c.now.Add(pause).After(w.deadline) && c.phase < Draining {
+	if !e.Permanent && !c.now.Add(pause).After(w.deadline) && c.ending.phase < Draining {
 		c.set(w, Planned)
 		w.until = c.now.Add(pause)
 		return
 	}
 	n.Worker = nil
 	n.dropped, n.why = true, oneLine(e.Why)
-	if c.phase < Draining {
+	if c.ending.phase < Draining {
 		c.say("node %s: not used: %s", n.Spec.Name, n.why)
 		c.nodeEvent(n, "unreachable", e.Why)
 	}
@@ -112,7 +112,7 @@ func (c *Core) notConnected(e NotConnected) {
 // allTried is called when no more nodes will come.
 func (c *Core) allTried() {
 	switch {
-	case c.phase >= Draining, c.Elastic:
+	case c.ending.phase >= Draining, c.Elastic:
 	case len(c.workers) == 0:
 		c.stop(Draining, c.noNodeWhy(), 3)
 	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
@@ -123,7 +123,7 @@ func (c *Core) allTried() {
 // connected handles the greeting of a worker.
 func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	n := w.Node
-	if w.State != Connecting || c.phase >= Draining || n.released {
+	if w.State != Connecting || c.ending.phase >= Draining || n.released {
 		c.do(Close{w})
 		if w.State == Connecting {
 			n.Worker = nil
@@ -176,10 +176,6 @@ func (c *Core) admit(w *Worker) {
 	c.pool.Open(w.n)
 }
 
-// leaseOver returns when a lease that was granted at t has expired on any machine, whose clock may be
-// a little slower.
-func (c *Core) leaseOver(t time.Time) time.Time { return t.Add(c.Lease + c.Lease/1000 + time.Second) }
-
 // grant answers a worker that asks for a lease.
 func (c *Core) grant(w *Worker, asked int64) {
 	w.granted = c.now
@@ -193,7 +189,7 @@ func (c *Core) checkWorkers() {
 		if w == nil || w.State != Planned || c.now.Before(w.until) {
 			continue
 		}
-		if c.phase >= Draining {
+		if c.ending.phase >= Draining {
 			n.Worker = nil
 			c.set(w, Gone)
 			continue
@@ -267,7 +263,7 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	n.lost++
 	c.do(OutputGone{w})
 	switch {
-	case c.phase >= Stopping || n.released:
+	case c.ending.phase >= Stopping || n.released:
 	case w.bye:
 		c.say("node %s: its worker has ended: another one is started", w.Name())
 	default:
@@ -280,14 +276,14 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	c.orphaned += len(w.attempts)
 	w.since, w.until = c.now, c.leaseOver(w.granted)
 	n.why = why
-	if c.Finish && len(w.attempts) > 0 && c.phase < Stopping {
+	if c.Finish && len(w.attempts) > 0 && c.ending.phase < Stopping {
 		w.spool = spool{expected: true, alive: c.now}
 	}
 	c.orphans = append(c.orphans, w)
 	c.reconnect(n, w, end == Died)
 	c.set(w, Orphaned)
 	c.sharedLost(w, why)
-	if c.phase >= Draining {
+	if c.ending.phase >= Draining {
 		c.leaveOrphans()
 	}
 	if !w.spool.expected { // its spooled results come first
@@ -310,7 +306,7 @@ const mostDeaths = 50
 // whose worker has died can be reached: it is given up when that happens more often than one task can
 // cause, and another node is there.
 func (c *Core) reconnect(n *Node, w *Worker, died bool) {
-	if c.phase >= Draining || n.released || n.dropped {
+	if c.ending.phase >= Draining || n.released || n.dropped {
 		return
 	}
 	if c.now.Sub(n.up) > 5*time.Minute {
@@ -414,7 +410,7 @@ func (c *Core) rerunOne(w *Worker, a *attempt, begun int) {
 func (c *Core) lose(t *pool.Task, r *Result, out Output) {
 	t.Losses++
 	c.do(Tried{Task: t, Result: r, Output: out})
-	if int(t.Losses) <= c.LostRetries && c.phase < Stopping {
+	if int(t.Losses) <= c.LostRetries && c.ending.phase < Stopping {
 		c.stats.lost++
 		c.push(t)
 		return
@@ -440,7 +436,7 @@ func (c *Core) leaveOrphans() {
 			c.part(a)
 			c.vacate(a)
 			c.leftFor(a.task, "it may still run at "+w.Name())
-			c.continues = true
+			c.ending.continues = true
 		}
 		c.orphaned -= len(w.attempts)
 		clear(w.attempts)

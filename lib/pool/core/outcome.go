@@ -16,7 +16,7 @@ func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
 	case wire.Lost:
 		c.lose(t, r, out)
 	case wire.Stopped:
-		if c.phase < Stopping { // only its node was asked to end
+		if c.ending.phase < Stopping { // only its node was asked to end
 			c.lose(t, r, out)
 			return
 		}
@@ -37,13 +37,13 @@ func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
 // charge counts a failure against its task.
 func (c *Core) charge(t *pool.Task, at *Worker, r *Result, out Output) {
 	if r.What != wire.OutputLost {
-		if t.Fails++; int(t.Fails) <= c.Retries && c.Phase() == Running {
+		if t.Fails++; int(t.Fails) <= c.Retries && c.ending.Phase() == Running {
 			c.again(t, at, r, out)
 			return
 		}
 	}
 	switch {
-	case c.Hold && c.Phase() == Running:
+	case c.Hold && c.ending.Phase() == Running:
 		c.do(Tried{Task: t, Result: r, Output: out})
 		if len(c.onHold) == 0 {
 			c.say("task %d is on hold: it %s; see %q", t.Seq, r.Describe(), "jobpool ctl list")
@@ -177,7 +177,7 @@ func (c *Core) checkHalt() {
 	var why string
 	code := 1
 	switch {
-	case c.Phase() != Running:
+	case c.ending.Phase() != Running:
 		return
 	case halt.Fail > 0 && failed >= int64(halt.Fail):
 		why = have(failed, "failed")

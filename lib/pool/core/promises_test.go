@@ -123,7 +123,7 @@ func (w *world) fingerprint() string {
 		}
 	}
 	c := w.core
-	fmt.Fprintf(&b, "# %v %v %d ", c.phase, c.finished, c.pool.Waiting())
+	fmt.Fprintf(&b, "# %v %v %d ", c.ending.phase, c.finished, c.pool.Waiting())
 	for _, n := range c.nodes {
 		fmt.Fprintf(&b, "n%d.%d %v ", n.reconnects, n.deaths, n.dropped)
 		if x := n.Worker; x != nil {

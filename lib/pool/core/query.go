@@ -90,7 +90,7 @@ func (c *Core) Status(now time.Time) *Status {
 	c.now = now
 	s := &c.stats
 	st := &Status{
-		Time: now, Phase: c.Phase().String(), Why: c.whyEnds(), HandingOver: c.handing && c.closed == nil,
+		Time: now, Phase: c.ending.Phase().String(), Why: c.ending.why(), HandingOver: c.ending.hand != keeps && c.ending.closed == nil,
 		Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
 		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.onHold), Lost: s.lost,
 		Waiting: c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
@@ -100,8 +100,8 @@ func (c *Core) Status(now time.Time) *Status {
 	if c.Shared != (pool.Named{}) {
 		st.Resources = resourceStatus(c.Shared, c.pool.SharedFree())
 	}
-	if !c.ending.IsZero() {
-		st.EndOfJob = &c.ending
+	if !c.ending.ofJob.IsZero() {
+		st.EndOfJob = &c.ending.ofJob
 	}
 	if c.measured > 0 {
 		st.Mean = c.took / float64(c.measured)
@@ -315,11 +315,11 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		return true
 	})
 	switch {
-	case c.Phase() != Running:
-		out = append(out, "nothing new is started: "+c.whyEnds())
-	case c.paused:
+	case c.ending.Phase() != Running:
+		out = append(out, "nothing new is started: "+c.ending.why())
+	case c.ending.paused():
 		out = append(out, "nothing new is started: the journal cannot be written")
-	case c.choked:
+	case c.ending.choked:
 		out = append(out, "nothing new is started: too much output waits to be printed")
 	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
 		out = append(out, fmt.Sprintf("nothing is started before %d nodes are connected", c.MinNodes))

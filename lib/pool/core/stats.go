@@ -196,7 +196,7 @@ func (c *Core) late(t *pool.Task) bool {
 			return false
 		}
 	}
-	return len(c.workers) > 0 || !c.ending.IsZero() && c.now.Add(c.expected(t)).After(c.ending.Add(-c.margin))
+	return len(c.workers) > 0 || !c.ending.ofJob.IsZero() && c.now.Add(c.expected(t)).After(c.ending.ofJob.Add(-c.ending.margin))
 }
 
 // sample is how many waiting tasks stand for all.
@@ -290,9 +290,9 @@ func (c *Core) Summary() *Summary {
 	r := &Summary{
 		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore,
 		CancelledBefore: s.cancelledBefore, Reasons: reasons,
-		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
+		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.ending.verdict.Why, Exit: c.ending.verdict.Exit, Elapsed: c.now.Sub(c.began),
 		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest,
-		Exceeded: s.exceeded, JournalOK: !c.paused, Early: c.early, Terminated: c.killed,
+		Exceeded: s.exceeded, JournalOK: !c.ending.paused(), Early: c.ending.hand == jobCut, Terminated: c.ending.terminated,
 	}
 	for _, n := range c.nodes {
 		if n.enforce != "" && !slices.Contains(r.Limits, n.enforce) {
@@ -303,20 +303,20 @@ func (c *Core) Summary() *Summary {
 	for _, l := range reasons {
 		r.Left += int64(len(l.Seqs))
 	}
-	r.HandedOver = c.handing && (r.Left > 0 || !c.eof)
-	if c.closed != nil {
-		r.Closed, r.HandedOver = true, r.HandedOver && (c.continues || c.unclaimed())
+	r.HandedOver = c.ending.hand != keeps && (r.Left > 0 || !c.eof)
+	if c.ending.closed != nil {
+		r.Closed, r.HandedOver = true, r.HandedOver && (c.ending.continues || c.unclaimed())
 	}
 	bad := r.Bad()
-	if !c.explicit && r.Left == 0 && c.eof {
+	if !c.ending.verdict.Explicit && r.Left == 0 && c.eof {
 		if r.Why, r.Exit = "", 0; bad && !c.stays { // clients know the results of their requests
 			r.Exit = 1
 		}
 	}
 	switch {
-	case r.Closed && r.HandedOver, !c.explicit && r.Left > 0 && r.Exit < 2:
+	case r.Closed && r.HandedOver, !c.ending.verdict.Explicit && r.Left > 0 && r.Exit < 2:
 		r.Exit = ExitLeft // even if tasks have failed
-	case r.Exit == 0 && (s.outputLost > 0 || c.unprinted):
+	case r.Exit == 0 && (s.outputLost > 0 || c.ending.unprinted):
 		r.Exit = 1
 	}
 	return r

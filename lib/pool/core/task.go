@@ -72,8 +72,8 @@ func (c *Core) skip(t *pool.Task, state PastState) {
 
 // submit adds a task, or returns why it does not.
 func (c *Core) submit(t *pool.Task) (refused string) {
-	if c.Phase() != Running {
-		return "the pool is " + c.Phase().String()
+	if c.ending.Phase() != Running {
+		return "the pool is " + c.ending.Phase().String()
 	}
 	if !c.stays {
 		return "the pool takes no more tasks"
@@ -121,7 +121,7 @@ func (c *Core) push(t *pool.Task) {
 
 // schedule starts all tasks that can start.
 func (c *Core) schedule() {
-	if c.Phase() != Running || c.paused || c.choked || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
+	if c.ending.Phase() != Running || c.ending.paused() || c.ending.choked || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
 	}
 	c.pool.Hold = c.Shared != (pool.Named{}) && c.unclaimed()
@@ -351,8 +351,8 @@ func (c *Core) cutOff(l *undecided) bool {
 	w := l.worker
 	ended := time.UnixMicro(int64((l.result.Start + l.result.Seconds) * 1e6)) // by the clock of the node
 	switch {
-	case c.phase >= Stopping || c.handing && !c.Keeps(w):
-		return !l.arrived.Add(outside.Moment).Before(c.endedAt)
+	case c.ending.phase >= Stopping || c.ending.hand != keeps && !c.ending.hands(w):
+		return !l.arrived.Add(outside.Moment).Before(c.ending.endedAt)
 	case w.signals != (outside.Heard{}):
 		return w.signals.Cuts(ended)
 	}
@@ -595,8 +595,6 @@ func (c *Core) newResult(node string, d *wire.Done) *Result {
 	}
 	return r
 }
-
-func (c *Core) seconds() float64 { return float64(c.now.UnixMicro()) / 1e6 }
 
 // notFound is the status of a shell that does not find a program.
 const notFound = 127

@@ -158,7 +158,7 @@ func (c *Core) loseNode(a *attempt, w *Worker, why string) {
 func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output, open time.Duration) {
 	others := a.others()
 	c.sweep(a, func() {
-		if r.What == wire.Failed && c.phase < Stopping {
+		if r.What == wire.Failed && c.ending.phase < Stopping {
 			open = outside.Notice // it fails before it is known that one of its nodes is lost
 		}
 		if open > 0 {

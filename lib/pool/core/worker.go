@@ -102,10 +102,6 @@ func (w *Worker) Name() string {
 
 func (w *Worker) connected() bool { return w.State >= Waiting && w.State <= Closed }
 
-func (c *Core) nodeEvent(n *Node, what, why string) {
-	c.do(NodeEvent{Node: n.Spec.Name, What: what, Why: why})
-}
-
 // receive handles the messages of a worker.
 func (c *Core) receive(w *Worker, messages []wire.Message) {
 	if !w.connected() {
