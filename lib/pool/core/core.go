@@ -52,7 +52,8 @@ func (a *attempt) key() wire.Key { return wire.Key{Seq: a.task.Seq, Attempt: a.t
 // Core is the state of a scheduler.
 type Core struct {
 	*base
-	ending ending
+	ending    ending
+	orphans   orphans
 	attempts  map[int64]*attempt // at workers that are connected
 	onHold    map[int64]*pending
 	trials    map[int64]*Node // tasks that failed at a node on trial, and are tried elsewhere
@@ -60,11 +61,6 @@ type Core struct {
 	deps      dependencies
 	nodes     []*Node
 	workers   []*Worker // that are connected
-	orphans   []*Worker
-	prior     map[uint16]*Worker // orphans of earlier runs
-	results   map[int64]spooledResult
-	opening   int // workers that are not ready yet
-	orphaned  int // attempts at orphans
 	hist      map[pool.Need]*histogram
 	took      float64 // seconds of all tasks that were measured
 	measured  int64
@@ -111,10 +107,10 @@ type undecided struct {
 func New(cfg Config, now time.Time) *Core {
 	b := &base{Config: cfg, now: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared}}
 	c := &Core{
-		base: b, ending: ending{base: b, closed: cfg.Closed}, began: now,
+		base: b, ending: ending{base: b, closed: cfg.Closed}, orphans: newOrphans(b), began: now,
 		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, trials: map[int64]*Node{},
-		wides: map[int64]*attempt{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
-		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve,
+		wides: map[int64]*attempt{},
+		hist:  map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve,
 	}
 	c.pool.Late = c.lateAt
 	c.pool.Ends = func(t *pool.Task) int64 {
@@ -126,7 +122,6 @@ func New(cfg Config, now time.Time) *Core {
 	for _, tasks := range cfg.Succeeded {
 		c.deps.succeeded(tasks[0], tasks[1])
 	}
-	c.takeOver()
 	for _, spec := range cfg.Nodes {
 		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}
 		c.nodes = append(c.nodes, n)
@@ -226,7 +221,7 @@ func (c *Core) Full() bool {
 		return true
 	}
 	if c.ending.closed != nil {
-		return !c.unclaimed() && len(c.results) == 0
+		return !c.orphans.unclaimed() && len(c.orphans.results) == 0
 	}
 	n := c.pool.Waiting() + c.deps.waiting()
 	return n >= c.ReadAhead && (len(c.attempts) > 0 || c.pool.Waiting() > 0)

@@ -89,7 +89,7 @@ const mostAway = 100
 
 // forgetNodes forgets the nodes that left an elastic pool first.
 func (c *Core) forgetNodes() {
-	left := func(n *Node) bool { return n.away() && len(n.held) == 0 && len(n.unswept) == 0 && !c.mayRun(n) }
+	left := func(n *Node) bool { return n.away() && len(n.held) == 0 && len(n.unswept) == 0 && !c.orphans.mayRun(n) }
 	more := -mostAway
 	for _, n := range c.nodes {
 		if c.Elastic && left(n) {
@@ -191,30 +191,6 @@ func (c *Core) checkNodeEnds() {
 			c.handOver("the scheduler's job is about to end", ExitLeft, jobOver)
 		}
 	}
-}
-
-// occupy gives the tasks that an orphan lets end their part of the node where they are.
-func (c *Core) occupy(o *Worker) {
-	i := slices.IndexFunc(c.workers, func(w *Worker) bool { return w.Name() == o.Name() })
-	if i < 0 {
-		return
-	}
-	for _, a := range sorted(o.attempts) {
-		if a.beside == nil {
-			a.beside = c.pool.Occupy(c.workers[i].n, a.task)
-		}
-	}
-}
-
-// vacate releases what an attempt at an orphan holds: what occupy took, and what does not belong to
-// the node that was lost.
-func (c *Core) vacate(a *attempt) {
-	for _, s := range []*pool.Slot{a.beside, a.claim, a.slot} {
-		if s != nil {
-			c.pool.Release(s)
-		}
-	}
-	a.beside, a.claim = nil, nil
 }
 
 // lateAt reports that a task would not end before the node's job does.

@@ -138,14 +138,14 @@ func (c *Core) isFinished() bool {
 	if c.ending.phase == Running && c.ending.choked {
 		return false
 	}
-	if c.ending.closed != nil && c.ending.phase == Running && c.orphaned == 0 && !c.unclaimed() && (c.eof || len(c.results) == 0) {
+	if c.ending.closed != nil && c.ending.phase == Running && c.orphans.attempts() == 0 && !c.orphans.unclaimed() && (c.eof || len(c.orphans.results) == 0) {
 		c.stop(Draining, "", 0)
 	}
 	if c.ending.phase >= Draining {
 		c.chargeAll()
 		return true
 	}
-	if c.stays || len(c.onHold) > 0 || !c.eof || c.orphaned > 0 {
+	if c.stays || len(c.onHold) > 0 || !c.eof || c.orphans.attempts() > 0 {
 		return c.noNode()
 	}
 	if c.pool.Waiting() == 0 {
@@ -170,11 +170,10 @@ func (c *Core) noNode() bool {
 	if c.ending.awaited() {
 		return false
 	}
-	talking := func(w *Worker) bool { return len(w.attempts) > 0 && c.now.Sub(w.since) < lastWords }
-	if c.orphaned > 0 && slices.ContainsFunc(c.orphans, talking) {
+	if c.orphans.talks() {
 		return false
 	}
-	if c.opening > 0 || slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.State == Ready || w.ending }) {
+	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.State == Ready || w.ending }) || c.opening() {
 		return false
 	}
 	if len(c.workers) > 0 && c.pool.Waiting() == 0 {
@@ -197,7 +196,7 @@ func (c *Core) stuck() bool {
 	if c.noNode() {
 		return true
 	}
-	if c.ending.awaited() || c.opening > 0 || c.ending.paused() || c.woken || c.onTrial() {
+	if c.ending.awaited() || c.opening() || c.ending.paused() || c.woken || c.onTrial() {
 		return false
 	}
 	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.ending }) {

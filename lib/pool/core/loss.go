@@ -3,7 +3,6 @@ package core
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math/bits"
 	"slices"
 	"time"
@@ -12,71 +11,17 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// The loss protocol: no task is forgotten, and none runs twice at a time.
-//
-//	            greets                 ready to have tasks
-//	Connecting ───────▶ Waiting ─────────────────────────▶ Ready ──▶ Closed
-//	   ▲  │ in vain       │            connection ends       │         │
-//	   │  ▼               ▼                                  ▼         ▼
-//	Planned ◀──────── Orphaned ◀──────────────────────────────────────┘
-//	 (the next one)       │ │ lets its tasks end
-//	                      │ └────────▶ Detached
-//	                      ▼               ▼
-//	                    Gone ◀────────────┘
-//
-// A worker may have tasks running only while it has a lease. It asks for leases; the scheduler first
-// records in the run directory when they expire, and then answers. A worker that gets no new lease
-// ends its tasks before the last one expires; if it is stopped and cannot, its supervisor kills it
-// and its tasks.
-//
-// When a connection ends, or a worker is silent for too long, the worker becomes an orphan and keeps
-// its attempts: it is unknown whether they still run. They run again elsewhere when the orphan is
-// gone, which is certain
-//
-//   - when its connection program reports that the supervisor has ended everything;
-//   - when the next worker of the same machine finds neither worker nor supervisor
-//     alive, and has killed what is left of their tasks (it gets nothing to run, and
-//     its node's CPUs are not given out, before that);
-//   - when the last lease has expired on any clock.
-//
-// An orphan that is to let its tasks end becomes Detached when its file in the run directory says
-// which these are. Their results come from the file. It is gone when the file says so, or when the
-// file was not touched for longer than such a worker may have tasks running.
-//
-// The journal has, for the next scheduler, the workers that were not gone, and the lease file when
-// their leases expire: they are its orphans from the beginning, with the tasks that were sent to
-// them.
-//
-// When an orphan is gone, an attempt that had not begun, as far as is known, costs its task nothing.
-// One that had begun counts as a loss; a task with more losses than --lost-retries is left. But if
-// the worker itself has died, one of its tasks may have killed it: none of several is charged, and
-// each runs again with at most half as many others beside it, at another node if there is one, until
-// one is alone when its worker dies. That one is charged, and runs alone from then on.
-
-// takeOver makes the workers of earlier runs orphans.
-func (c *Core) takeOver() {
-	for _, p := range c.Past {
-		w := &Worker{Identity: p.Identity, State: Orphaned, since: c.now, until: p.Until, attempts: map[int64]*attempt{}}
-		w.spool = spool{expected: p.Spool, alive: c.now}
-		c.orphans = append(c.orphans, w)
-		if p.Key != 0 {
-			c.prior[p.Key] = w
-		}
+// set moves a worker to a state.
+func (c *Core) set(w *Worker, s State) {
+	tried := w.State <= Waiting && s > Waiting
+	if w.State = s; tried && !c.opening() {
+		c.allTried()
 	}
 }
 
-// set moves a worker to a state.
-func (c *Core) set(w *Worker, s State) {
-	before, after := w.State <= Waiting, s <= Waiting
-	w.State = s
-	switch {
-	case before && !after:
-		if c.opening--; c.opening == 0 {
-			c.allTried()
-		}
-	case after && !before:
-		c.opening++
-	}
+// opening reports whether workers are not ready yet that may be.
+func (c *Core) opening() bool {
+	return slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Worker != nil && n.Worker.State <= Waiting })
 }
 
 // plan schedules a connection to a node, with a time limit for its answer.
@@ -85,7 +30,6 @@ func (c *Core) plan(n *Node, at time.Time, limit time.Duration) {
 		Node: n, State: Planned, until: at, deadline: at.Add(limit),
 		attempts: map[int64]*attempt{}, shared: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{},
 	}
-	c.opening++
 }
 
 // notConnected tries again, until the time limit.
@@ -148,11 +92,11 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	c.pool.AddNode(w.n)
 	c.pool.Close(w.n)
 	c.set(w, Waiting)
-	for _, o := range c.orphans {
+	for _, o := range c.orphans.all {
 		c.occupy(o)
 	}
 	setup := Setup{Worker: w, Pin: pin, Until: c.leaseOver(c.now)}
-	for _, o := range c.orphans {
+	for _, o := range c.orphans.all {
 		if o.Identity.Kernel != "" && o.Identity.Kernel == hello.Kernel && !o.Identity.Finish {
 			setup.Orphans = append(setup.Orphans, o.Identity)
 			w.await = append(w.await, o)
@@ -199,18 +143,10 @@ func (c *Core) checkWorkers() {
 		c.do(Connect{w, max(w.deadline.Sub(c.now), w.answer)})
 	}
 	c.loseSilent()
-	for _, w := range slices.Clone(c.orphans) {
-		switch {
-		case w.spool.expected:
-			c.checkSpool(w)
-		case c.now.After(w.until):
-			c.workerGone(w)
-		case !w.told && len(w.attempts) > 0 && c.now.Sub(w.since) > 3*time.Second:
-			w.told = true
-			c.say("node %s: %s may still run there: to be started again when that has ended, in %v at the latest", w.Name(),
-				plural(int64(len(w.attempts)), "task"), w.until.Sub(c.now).Round(time.Second))
-		}
+	for _, w := range c.orphans.over() {
+		c.workerGone(w)
 	}
+	c.orphans.tell()
 }
 
 // loseSilent gives up workers that were silent for too long. Those of a job that Slurm has suspended
@@ -273,13 +209,8 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	for seq := range w.attempts {
 		delete(c.attempts, seq)
 	}
-	c.orphaned += len(w.attempts)
-	w.since, w.until = c.now, c.leaseOver(w.granted)
 	n.why = why
-	if c.Finish && len(w.attempts) > 0 && c.ending.phase < Stopping {
-		w.spool = spool{expected: true, alive: c.now}
-	}
-	c.orphans = append(c.orphans, w)
+	c.orphans.add(w, c.ending.phase < Stopping)
 	c.reconnect(n, w, end == Died)
 	c.set(w, Orphaned)
 	c.sharedLost(w, why)
@@ -343,13 +274,7 @@ func (c *Core) workerGone(w *Worker) {
 	if w.State != Orphaned && w.State != Detached {
 		return
 	}
-	c.orphans = slices.DeleteFunc(c.orphans, func(o *Worker) bool { return o == w })
-	for k, o := range c.prior {
-		if o == w {
-			delete(c.prior, k)
-		}
-	}
-	w.State = Gone
+	c.orphans.remove(w)
 	c.do(NodeEvent{Node: w.Name(), What: "gone", Worker: &w.Identity})
 	for _, o := range slices.Clone(c.workers) {
 		o.await = slices.DeleteFunc(o.await, func(x *Worker) bool { return x == w })
@@ -372,7 +297,6 @@ func (c *Core) rerun(w *Worker, lost []*attempt) {
 	}
 	for _, a := range lost {
 		delete(w.attempts, a.task.Seq)
-		c.orphaned--
 		c.after(a, func() { c.rerunOne(w, a, begun) })
 	}
 }
@@ -427,149 +351,6 @@ func times(n int) string {
 
 // begun reports whether an attempt has begun, as far as is known.
 func (a *attempt) begun() bool { return a.slot != nil || a.started > 0 }
-
-// leaveOrphans leaves what may still run to the next run. Its end is not recorded, so that the next
-// scheduler waits, too.
-func (c *Core) leaveOrphans() {
-	for _, w := range c.orphans {
-		for _, a := range sorted(w.attempts) {
-			c.part(a)
-			c.vacate(a)
-			c.leftFor(a.task, "it may still run at "+w.Name())
-			c.ending.continues = true
-		}
-		c.orphaned -= len(w.attempts)
-		clear(w.attempts)
-	}
-}
-
-// spool is the state of the file in which an orphan leaves results.
-type spool struct {
-	expected bool // the file exists, or will be created
-	alive    time.Time
-	running  map[int64]int32 // what it lets end
-}
-
-// spooledResult is a result of a task that was not read yet.
-type spooledResult struct {
-	SpooledDone
-	node string
-}
-
-// stale is how long a worker may leave its file untouched before it is taken for dead. A worker that
-// cannot touch it ends its tasks before that.
-const stale = 2 * time.Minute
-
-// spooled handles what an orphan has left.
-func (c *Core) spooled(e Spooled) {
-	w := e.Worker
-	if w.State != Orphaned && w.State != Detached || !w.spool.expected {
-		return
-	}
-	if e.Touched {
-		w.spool.alive = c.now
-	}
-	if e.Listed && w.State == Orphaned {
-		w.State = Detached
-		w.spool.running = map[int64]int32{}
-		for _, k := range e.Running {
-			w.spool.running[k.Seq] = k.Attempt
-		}
-		var ended []*attempt
-		for _, a := range sorted(w.attempts) {
-			if w.spool.running[a.task.Seq] != a.task.Attempt {
-				ended = append(ended, a)
-			}
-		}
-		c.rerun(w, ended)
-	}
-	for _, d := range e.Done {
-		if w.State != Detached || w.spool.running[d.Done.Seq] != d.Done.Attempt {
-			continue
-		}
-		delete(w.spool.running, d.Done.Seq)
-		if a := w.attempts[d.Done.Seq]; a != nil {
-			delete(w.attempts, d.Done.Seq)
-			c.orphaned--
-			c.after(a, func() {
-				c.vacate(a)
-				c.spooledEnd(a.task, spooledResult{d, w.Name()})
-			})
-		} else {
-			c.results[d.Done.Seq] = spooledResult{d, w.Name()}
-		}
-	}
-	if e.Ended || e.Missing && c.now.Sub(w.spool.alive) > 3*time.Second && c.now.After(w.until) {
-		c.workerGone(w)
-	}
-}
-
-// spooledEnd ends a task by the result that an orphan has left.
-func (c *Core) spooledEnd(t *pool.Task, d spooledResult) {
-	r := c.newResult(d.node, d.Done)
-	if r.What == wire.Stopped {
-		r.What = wire.Lost
-	}
-	c.settle(t, nil, r, Output{Bytes: [2][]byte{d.Done.Out, d.Done.Err}, Files: d.Files})
-}
-
-// checkSpool gives up an orphan whose file is no longer touched.
-func (c *Core) checkSpool(w *Worker) {
-	if c.now.After(w.until) && c.now.Sub(w.spool.alive) > stale {
-		c.workerGone(w)
-	}
-}
-
-// ofOrphan keeps a task that was read from running while an orphan of an earlier run may run it, or
-// has left its result.
-func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
-	if past.State != Started {
-		return false
-	}
-	if d, ok := c.results[t.Seq]; ok && d.Done.Attempt == t.Attempt {
-		delete(c.results, t.Seq)
-		c.spooledEnd(t, d)
-		return true
-	}
-	w := c.prior[past.Worker]
-	for _, o := range c.orphans {
-		if k, ok := o.spool.running[t.Seq]; ok && k == t.Attempt {
-			w = o
-		}
-	}
-	if w == nil || w.State == Detached && w.spool.running[t.Seq] != t.Attempt {
-		return false
-	}
-	w.attempts[t.Seq] = &attempt{task: t, worker: w, before: true, claim: c.pool.Claim(t)}
-	c.occupy(w)
-	c.orphaned++
-	return true
-}
-
-// unclaimed reports whether workers of earlier runs may have tasks running that were not read yet.
-func (c *Core) unclaimed() bool {
-	for _, w := range c.prior {
-		unread := func(seq int64) bool { return w.attempts[seq] == nil }
-		if w.State != Detached || slices.ContainsFunc(slices.Collect(maps.Keys(w.spool.running)), unread) {
-			return true
-		}
-	}
-	return false
-}
-
-// Spooling returns the orphans that may leave more in their files.
-func (c *Core) Spooling() []*Worker {
-	var out []*Worker
-	for _, w := range c.orphans {
-		if w.spool.expected {
-			out = append(out, w)
-		}
-	}
-	return out
-}
-
-// Unclaimed reports whether an orphan has left a result of a task that was not read.
-func (c *Core) Unclaimed() bool { return len(c.results) > 0 }
 
 func sorted(m map[int64]*attempt) []*attempt {
 	out := make([]*attempt, 0, len(m))

@@ -63,7 +63,7 @@ func (w *world) check() {
 	for _, s := range c.sweeps {
 		note(s.attempt)
 	}
-	for _, o := range c.orphans {
+	for _, o := range c.orphans.all {
 		for _, a := range append(sorted(o.attempts), o.cancelled...) {
 			note(a)
 			if a.task.Need().Named.Get("licence") > 0 && a.slot == nil && a.claim == nil {
@@ -73,18 +73,6 @@ func (w *world) check() {
 	}
 	if free := c.pool.SharedFree().Get("licence"); free+given != c.Shared.Get("licence") {
 		w.broken = fmt.Sprintf("%v licences are free, and %v given", free, given)
-	}
-	opening, orphaned := 0, 0
-	for _, n := range c.nodes {
-		if n.Worker != nil && n.Worker.State <= Waiting {
-			opening++
-		}
-	}
-	for _, o := range c.orphans {
-		orphaned += len(o.attempts)
-	}
-	if opening != c.opening || orphaned != c.orphaned {
-		w.broken = fmt.Sprintf("counted %d opening, %d doubts; there are %d, %d", c.opening, c.orphaned, opening, orphaned)
 	}
 }
 
@@ -130,7 +118,7 @@ func (w *world) fingerprint() string {
 			fmt.Fprintf(&b, "%v %d %d %d %d %d ", x.State, rel(x.until), rel(x.deadline), rel(x.heard), rel(x.granted), x.queued)
 		}
 	}
-	for _, o := range c.orphans {
+	for _, o := range c.orphans.all {
 		fmt.Fprintf(&b, "x%s %v %v %d %d ", o.Name(), o.State, o.died, rel(o.until), len(o.attempts))
 	}
 	for _, s := range c.sweeps {
@@ -148,7 +136,7 @@ func (w *world) fingerprint() string {
 		if t := c.pool.Find(seq); t != nil {
 			fmt.Fprintf(&b, "w%d.%d.%d ", t.Attempt, t.Losses, t.Company)
 		}
-		for _, o := range c.orphans {
+		for _, o := range c.orphans.all {
 			if a := o.attempts[seq]; a != nil {
 				fmt.Fprintf(&b, "o%v%d ", a.key(), rel(o.until))
 			}

@@ -88,13 +88,13 @@ func resourceStatus(total, free pool.Named) (out []ResourceStatus) {
 // Status returns the present state.
 func (c *Core) Status(now time.Time) *Status {
 	c.now = now
-	s := &c.stats
+	s, orphaned := &c.stats, c.orphans.attempts()
 	st := &Status{
 		Time: now, Phase: c.ending.Phase().String(), Why: c.ending.why(), HandingOver: c.ending.hand != keeps && c.ending.closed == nil,
 		Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
 		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.onHold), Lost: s.lost,
-		Waiting: c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
-		Depends: c.deps.waiting(), Orphaned: c.orphaned, Width: c.pool.Width(),
+		Waiting: c.pool.Waiting() + c.deps.waiting() + orphaned + len(c.undecided) + len(c.sweeps),
+		Depends: c.deps.waiting(), Orphaned: orphaned, Width: c.pool.Width(),
 		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
 	}
 	if c.Shared != (pool.Named{}) {
@@ -132,7 +132,7 @@ func (c *Core) Status(now time.Time) *Status {
 			st.CPUsUsed += ns.CPUs - ns.Free
 			st.Running += len(w.attempts) - w.queued
 			st.Waiting += ns.Queued
-		case n.released && !c.mayRun(n):
+		case n.released && !c.orphans.mayRun(n):
 			ns.State = "released"
 		case n.dropped && n.up.IsZero():
 			ns.State, ns.Reason = "unreachable", n.why
@@ -148,11 +148,6 @@ func (c *Core) Status(now time.Time) *Status {
 		st.ETA = float64(st.Running+st.Waiting) / rate
 	}
 	return st
-}
-
-// mayRun reports whether tasks may still run at a node whose connection was lost.
-func (c *Core) mayRun(n *Node) bool {
-	return slices.ContainsFunc(c.orphans, func(w *Worker) bool { return w.Node == n && len(w.attempts) > 0 })
 }
 
 // justified returns how many jobs the tasks fill that wait for nothing but room.
@@ -212,7 +207,7 @@ func (c *Core) List(most int) []TaskInfo {
 			out = append(out, TaskInfo{Task: p.task, State: "judging", Node: n.Spec.Name, Reason: reason})
 		}
 	}
-	for _, w := range c.orphans {
+	for _, w := range c.orphans.all {
 		for _, a := range sorted(w.attempts) {
 			out = append(out, TaskInfo{Task: a.task, State: "lost", Node: w.Name(), Reason: "it may still run there"})
 		}

@@ -305,7 +305,7 @@ func (c *Core) Summary() *Summary {
 	}
 	r.HandedOver = c.ending.hand != keeps && (r.Left > 0 || !c.eof)
 	if c.ending.closed != nil {
-		r.Closed, r.HandedOver = true, r.HandedOver && (c.ending.continues || c.unclaimed())
+		r.Closed, r.HandedOver = true, r.HandedOver && (c.ending.continues || c.orphans.unclaimed())
 	}
 	bad := r.Bad()
 	if !c.ending.verdict.Explicit && r.Left == 0 && c.eof {

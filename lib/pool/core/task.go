@@ -124,7 +124,7 @@ func (c *Core) schedule() {
 	if c.ending.Phase() != Running || c.ending.paused() || c.ending.choked || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
 	}
-	c.pool.Hold = c.Shared != (pool.Named{}) && c.unclaimed()
+	c.pool.Hold = c.Shared != (pool.Named{}) && c.orphans.unclaimed()
 	for !c.tooSoon() {
 		s := c.pool.Next()
 		if s == nil {
@@ -534,7 +534,7 @@ func (c *Core) cancel(e Cancel) (count int) {
 			t = c.deps.remove(seq)
 		}
 		if t == nil {
-			t = c.removeOrphaned(seq)
+			t = c.orphans.give(seq)
 		}
 		if t != nil {
 			c.cancelTask(t, "by request")
@@ -544,31 +544,13 @@ func (c *Core) cancel(e Cancel) (count int) {
 	return count
 }
 
-// removeOrphaned removes a task that may still run from the list.
-func (c *Core) removeOrphaned(seq int64) *pool.Task {
-	for _, w := range c.orphans {
-		if a := w.attempts[seq]; a != nil {
-			delete(w.attempts, seq)
-			w.cancelled = append(w.cancelled, a)
-			c.orphaned--
-			return a.task
-		}
-	}
-	return nil
-}
-
 // Has reports whether a task, named by its id or number, is still to end.
 func (c *Core) Has(name string) bool { return c.Knows(c.deps.seq(name)) }
 
 // Knows reports whether a task is still to end.
 func (c *Core) Knows(seq int64) bool {
-	if c.attempts[seq] != nil || c.onHold[seq] != nil || c.deps.find(seq) != nil {
+	if c.attempts[seq] != nil || c.onHold[seq] != nil || c.deps.find(seq) != nil || c.orphans.has(seq) {
 		return true
-	}
-	for _, w := range c.orphans {
-		if w.attempts[seq] != nil {
-			return true
-		}
 	}
 	for _, n := range c.nodes {
 		if slices.ContainsFunc(n.held, func(p *pending) bool { return p.task.Seq == seq }) {

@@ -323,8 +323,8 @@ const idleBefore = 5 * time.Second
 // releaseIdle gives back nodes that will not be needed any more: nothing waits, and nothing runs
 // there. The node of the scheduler stays, as the job ends with it.
 func (c *Core) releaseIdle(needed map[*Worker]bool) {
-	if !c.ReleaseIdle || !c.eof || c.stays || c.opening > 0 || c.pool.Waiting() > 0 || c.deps.waiting() > 0 ||
-		len(c.onHold)+c.orphaned+len(c.trials) > 0 || c.now.Before(c.releaseAt) {
+	if !c.ReleaseIdle || !c.eof || c.stays || c.opening() || c.pool.Waiting() > 0 || c.deps.waiting() > 0 ||
+		len(c.onHold)+c.orphans.attempts()+len(c.trials) > 0 || c.now.Before(c.releaseAt) {
 		return
 	}
 	var idle []*Worker
