@@ -135,7 +135,7 @@ func (c *Core) removeNode(n *Node, now bool) {
 	case w == nil:
 	case w.State == Planned:
 		n.Worker = nil
-		c.set(w, Gone)
+		w.State = Gone
 	case w.connected():
 		c.leaves(w)
 		for _, q := range w.backlog {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 	"syscall"
 	"time"
@@ -165,31 +166,29 @@ func (c *Core) isFinished() bool {
 // lastWords is how much later than the end of its connection the end of a worker may become known.
 const lastWords = 2 * time.Second
 
-// noNode ends the run when there is no node, and none will come.
+// noNode ends the run when there is no node, or too few to begin with, and none will come.
 func (c *Core) noNode() bool {
-	if c.ending.awaited() {
+	few := len(c.workers) < c.MinNodes && c.stats.attempts == 0
+	if c.ending.awaited() || c.orphans.talks() || !few && slices.ContainsFunc(c.workers, (*Worker).mayStart) || c.opening() {
 		return false
 	}
-	if c.orphans.talks() {
+	if !few && len(c.workers) > 0 && c.pool.Waiting() == 0 {
 		return false
 	}
-	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.State == Ready || w.ending }) || c.opening() {
-		return false
+	why := "all nodes are gone"
+	switch {
+	case few && len(c.workers) > 0:
+		why = fmt.Sprintf("%s can be used, and %d are required", plural(int64(len(c.workers)), "node"), c.MinNodes)
+	case c.stats.attempts == 0:
+		why = "no node can be used"
 	}
-	if len(c.workers) > 0 && c.pool.Waiting() == 0 {
-		return false
-	}
-	c.stop(Draining, c.noNodeWhy(), 3)
+	c.stop(Draining, why, 3)
 	c.chargeAll()
 	return true
 }
 
-func (c *Core) noNodeWhy() string {
-	if c.stats.attempts == 0 {
-		return "no node can be used"
-	}
-	return "all nodes are gone"
-}
+// mayStart reports whether a worker, or another one in its place, may start a task.
+func (w *Worker) mayStart() bool { return w.State == Ready || w.ending }
 
 // stuck ends the run when nothing that waits can ever start.
 func (c *Core) stuck() bool {
@@ -201,9 +200,6 @@ func (c *Core) stuck() bool {
 	}
 	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.ending }) {
 		return false // another one may take its place
-	}
-	if c.stats.attempts == 0 && len(c.workers) < c.MinNodes {
-		return false
 	}
 	why := "the remaining tasks cannot end before the job does"
 	if !c.allLate() {

@@ -11,14 +11,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// set moves a worker to a state.
-func (c *Core) set(w *Worker, s State) {
-	tried := w.State <= Waiting && s > Waiting
-	if w.State = s; tried && !c.opening() {
-		c.allTried()
-	}
-}
-
 // opening reports whether workers are not ready yet that may be.
 func (c *Core) opening() bool {
 	return slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Worker != nil && n.Worker.State <= Waiting })
@@ -40,7 +32,7 @@ func (c *Core) notConnected(e NotConnected) {
 	}
 	pause := []time.Duration{1, 2, 4, 8, 15}[min(w.tries-1, 4)] * time.Second
 	if !e.Permanent && !c.now.Add(pause).After(w.deadline) && c.ending.phase < Draining {
-		c.set(w, Planned)
+		w.State = Planned
 		w.until = c.now.Add(pause)
 		return
 	}
@@ -50,18 +42,7 @@ func (c *Core) notConnected(e NotConnected) {
 		c.say("node %s: not used: %s", n.Spec.Name, n.why)
 		c.nodeEvent(n, "unreachable", e.Why)
 	}
-	c.set(w, Gone)
-}
-
-// allTried is called when no more nodes will come.
-func (c *Core) allTried() {
-	switch {
-	case c.ending.phase >= Draining, c.Elastic:
-	case len(c.workers) == 0:
-		c.stop(Draining, c.noNodeWhy(), 3)
-	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
-		c.stop(Draining, fmt.Sprintf("%s can be used, and %d are required", plural(int64(len(c.workers)), "node"), c.MinNodes), 3)
-	}
+	w.State = Gone
 }
 
 // connected handles the greeting of a worker.
@@ -71,7 +52,7 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 		c.do(Close{w})
 		if w.State == Connecting {
 			n.Worker = nil
-			c.set(w, Gone)
+			w.State = Gone
 		}
 		return
 	}
@@ -91,7 +72,7 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	c.workers = append(c.workers, w)
 	c.pool.AddNode(w.n)
 	c.pool.Close(w.n)
-	c.set(w, Waiting)
+	w.State = Waiting
 	for _, o := range c.orphans.all {
 		c.occupy(o)
 	}
@@ -116,7 +97,7 @@ func (c *Core) admit(w *Worker) {
 		c.crowded(w) || len(w.Node.unswept) > 0 {
 		return
 	}
-	c.set(w, Ready)
+	w.State = Ready
 	c.pool.Open(w.n)
 }
 
@@ -135,11 +116,11 @@ func (c *Core) checkWorkers() {
 		}
 		if c.ending.phase >= Draining {
 			n.Worker = nil
-			c.set(w, Gone)
+			w.State = Gone
 			continue
 		}
 		w.tries++
-		c.set(w, Connecting)
+		w.State = Connecting
 		c.do(Connect{w, max(w.deadline.Sub(c.now), w.answer)})
 	}
 	c.loseSilent()
@@ -212,7 +193,7 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	n.why = why
 	c.orphans.add(w, c.ending.phase < Stopping)
 	c.reconnect(n, w, end == Died)
-	c.set(w, Orphaned)
+	w.State = Orphaned
 	c.sharedLost(w, why)
 	if c.ending.phase >= Draining {
 		c.leaveOrphans()

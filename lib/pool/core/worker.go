@@ -204,7 +204,7 @@ func (c *Core) dismiss(needed map[*Worker]bool) {
 // close gives a worker no new tasks.
 func (c *Core) close(w *Worker) {
 	c.pool.Close(w.n)
-	c.set(w, Closed)
+	w.State = Closed
 }
 
 // cpus returns which CPUs of a node tasks get, and whether they are bound to them.
@@ -354,7 +354,7 @@ func (c *Core) releaseIdle(needed map[*Worker]bool) {
 		w.Node.released = true
 		c.send(w, &wire.Message{Bye: true})
 		c.leave(w)
-		c.set(w, Gone)
+		w.State = Gone
 		c.nodeEvent(w.Node, "released", "")
 	}
 	c.do(Release{idle, keep})
