@@ -54,13 +54,11 @@ type Core struct {
 	*base
 	ending    ending
 	orphans   orphans
+	nodes     nodes
 	attempts  map[int64]*attempt // at workers that are connected
 	onHold    map[int64]*pending
-	trials    map[int64]*Node // tasks that failed at a node on trial, and are tried elsewhere
 	undecided []*undecided
 	deps      dependencies
-	nodes     []*Node
-	workers   []*Worker // that are connected
 	hist      map[pool.Need]*histogram
 	took      float64 // seconds of all tasks that were measured
 	measured  int64
@@ -71,19 +69,12 @@ type Core struct {
 	eof       bool
 	stays     bool // open: more tasks may come after the end of the input
 	lastSeq   int64
-	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
-	largest   pool.Need     // what the largest job of a node has; zero: unknown
-	widest    int           // the most nodes that a job of the pool has; 0: unknown
-	releaseAt time.Time
 	began     time.Time
 	ticked    time.Time
-	gone      float64 // CPU seconds of workers that have gone
 	finished  bool
 	refusals  int       // that were reported
 	lastStart time.Time // of a task
 	woken     bool      // the shell will wake the core when the next task may start
-	suspended bool      // the job is
-	asked     time.Time // about that
 }
 
 // pending is the end of an attempt that is not yet the end of its task.
@@ -108,10 +99,11 @@ func New(cfg Config, now time.Time) *Core {
 	b := &base{Config: cfg, now: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared}}
 	c := &Core{
 		base: b, ending: ending{base: b, closed: cfg.Closed}, orphans: newOrphans(b), began: now,
-		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, trials: map[int64]*Node{},
+		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{},
 		wides: map[int64]*attempt{},
 		hist:  map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve,
 	}
+	c.nodes = nodes{base: b, ending: &c.ending, orphans: &c.orphans, trials: map[int64]*Node{}}
 	c.pool.Late = c.lateAt
 	c.pool.Ends = func(t *pool.Task) int64 {
 		if d := lasts(t); d > 0 {
@@ -123,9 +115,7 @@ func New(cfg Config, now time.Time) *Core {
 		c.deps.succeeded(tasks[0], tasks[1])
 	}
 	for _, spec := range cfg.Nodes {
-		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}
-		c.nodes = append(c.nodes, n)
-		c.plan(n, now, cfg.ConnectTimeout)
+		c.nodes.add(spec)
 	}
 	return c
 }
@@ -253,11 +243,11 @@ func (c *Core) tick(e Tick) {
 	c.ticked = c.now
 	c.checkWorkers()
 	c.checkUndecided()
-	c.checkTrials()
+	c.nodes.checkTrials()
 	c.checkEnd()
 	c.checkHalt()
 	c.checkNodeEnds()
-	c.group()
+	c.nodes.group()
 	c.checkSlow()
 	c.dismiss(e.Needed)
 	c.releaseIdle(e.Needed)
@@ -266,7 +256,7 @@ func (c *Core) tick(e Tick) {
 // runs returns the number of tasks that run, as far as is known.
 func (c *Core) runs() int64 {
 	n := len(c.attempts)
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		n -= w.queued
 	}
 	return int64(n)

@@ -168,17 +168,17 @@ const lastWords = 2 * time.Second
 
 // noNode ends the run when there is no node, or too few to begin with, and none will come.
 func (c *Core) noNode() bool {
-	few := len(c.workers) < c.MinNodes && c.stats.attempts == 0
-	if c.ending.awaited() || c.orphans.talks() || !few && slices.ContainsFunc(c.workers, (*Worker).mayStart) || c.opening() {
+	few := len(c.nodes.workers) < c.MinNodes && c.stats.attempts == 0
+	if c.ending.awaited() || c.orphans.talks() || !few && slices.ContainsFunc(c.nodes.workers, (*Worker).mayStart) || c.nodes.opening() {
 		return false
 	}
-	if !few && len(c.workers) > 0 && c.pool.Waiting() == 0 {
+	if !few && len(c.nodes.workers) > 0 && c.pool.Waiting() == 0 {
 		return false
 	}
 	why := "all nodes are gone"
 	switch {
-	case few && len(c.workers) > 0:
-		why = fmt.Sprintf("%s can be used, and %d are required", plural(int64(len(c.workers)), "node"), c.MinNodes)
+	case few && len(c.nodes.workers) > 0:
+		why = fmt.Sprintf("%s can be used, and %d are required", plural(int64(len(c.nodes.workers)), "node"), c.MinNodes)
 	case c.stats.attempts == 0:
 		why = "no node can be used"
 	}
@@ -195,10 +195,10 @@ func (c *Core) stuck() bool {
 	if c.noNode() {
 		return true
 	}
-	if c.ending.awaited() || c.opening() || c.ending.paused() || c.woken || c.onTrial() {
+	if c.ending.awaited() || c.nodes.opening() || c.ending.paused() || c.woken || c.nodes.onTrial() {
 		return false
 	}
-	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.ending }) {
+	if slices.ContainsFunc(c.nodes.workers, func(w *Worker) bool { return w.ending }) {
 		return false // another one may take its place
 	}
 	why := "the remaining tasks cannot end before the job does"
@@ -231,7 +231,7 @@ func (c *Core) advance(to Phase, v Closing) {
 
 // recallAll has the workers give back what they have not started.
 func (c *Core) recallAll() {
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		for _, q := range w.backlog {
 			for _, a := range q {
 				c.recall(a)
@@ -286,7 +286,7 @@ func (c *Core) signal(s syscall.Signal) {
 		}
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
 		names := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"}
-		if c.inOwnJob() {
+		if c.nodes.inOwnJob() {
 			c.ending.terminated = true
 			c.handOver("ended by "+names[s], 128+int(s), jobCut)
 			return
@@ -294,18 +294,12 @@ func (c *Core) signal(s syscall.Signal) {
 		c.ending.verdict.Explicit = false // it comes after all that was before
 		c.stopExplicitly(Stopping, "ended by "+names[s], 128+int(s))
 	case syscall.SIGUSR1:
-		if c.inOwnJob() {
+		if c.nodes.inOwnJob() {
 			c.handOver("the scheduler's job is being ended", ExitLeft, jobCut)
 			return
 		}
 		c.drain("drained by SIGUSR1")
 	}
-}
-
-// inOwnJob reports whether the scheduler is in one of several jobs that give the pool its nodes: a
-// signal that ends it concerns that job only.
-func (c *Core) inOwnJob() bool {
-	return slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Spec.Own })
 }
 
 func (c *Core) drain(why string) {
@@ -336,7 +330,7 @@ func (c *Core) checkEnd() {
 	case e.phase == Stopping:
 		c.stop(Killing, "", 0)
 	case e.phase == Killing: // workers that do not answer now are given up
-		for _, w := range slices.Clone(c.workers) {
+		for _, w := range slices.Clone(c.nodes.workers) {
 			if len(w.attempts) > 0 || c.clears(w) {
 				c.do(Close{w})
 				c.connectionLost(w, "it did not answer", Unknown)
@@ -357,7 +351,7 @@ func (c *Core) handOver(why string, exit int, hand handOver) {
 	e.hand = hand
 	e.tasksEnd()
 	c.stop(Draining, why, exit)
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		if e.hands(w) && len(w.shared) == 0 && !c.clears(w) && !slices.ContainsFunc(sorted(w.attempts), (*attempt).wide) {
 			c.send(w, &wire.Message{Leave: true})
 		}

@@ -11,19 +11,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// opening reports whether workers are not ready yet that may be.
-func (c *Core) opening() bool {
-	return slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Worker != nil && n.Worker.State <= Waiting })
-}
-
-// plan schedules a connection to a node, with a time limit for its answer.
-func (c *Core) plan(n *Node, at time.Time, limit time.Duration) {
-	n.Worker = &Worker{
-		Node: n, State: Planned, until: at, deadline: at.Add(limit),
-		attempts: map[int64]*attempt{}, shared: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{},
-	}
-}
-
 // notConnected tries again, until the time limit.
 func (c *Core) notConnected(e NotConnected) {
 	w, n := e.Worker, e.Worker.Node
@@ -59,17 +46,17 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	if hello.Version != c.Version {
 		c.say("node %s: its worker is version %q, this is %q", n.Spec.Name, hello.Version, c.Version)
 	}
-	cpus, pin, warning := c.cpus(n.Spec, hello)
+	cpus, pin, warning := c.nodes.cpus(n.Spec, hello)
 	if warning != "" {
 		c.say("node %s: %s", n.Spec.Name, warning)
 	}
 	w.hello, w.heard, w.granted, n.up = hello, c.now, c.now, c.now
 	w.Identity = wire.Identity{Session: c.Session, Node: n.Spec.Name, Kernel: hello.Kernel, Processes: hello.Processes, Finish: c.Finish}
-	w.n = pool.NewNode(n.Spec.Name, cpus, hello.GPUs, n.Spec.mem(hello), c.resources(n.Spec.Name, n.Spec.Host))
+	w.n = pool.NewNode(n.Spec.Name, cpus, hello.GPUs, n.Spec.mem(hello), c.nodes.resources(n.Spec.Name, n.Spec.Host))
 	w.n.Data, w.n.Host, w.n.Group = w, n.Spec.Host, n.Spec.Job
 	n.size, n.known = w.n.Total(), true
 	c.refuseMisfits()
-	c.workers = append(c.workers, w)
+	c.nodes.workers = append(c.nodes.workers, w)
 	c.pool.AddNode(w.n)
 	c.pool.Close(w.n)
 	w.State = Waiting
@@ -109,7 +96,7 @@ func (c *Core) grant(w *Worker, asked int64) {
 
 // checkWorkers handles workers that are due, silent or orphaned.
 func (c *Core) checkWorkers() {
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		w := n.Worker
 		if w == nil || w.State != Planned || c.now.Before(w.until) {
 			continue
@@ -133,13 +120,13 @@ func (c *Core) checkWorkers() {
 // loseSilent gives up workers that were silent for too long. Those of a job that Slurm has suspended
 // are silent until it is resumed.
 func (c *Core) loseSilent() {
-	for _, w := range slices.Clone(c.workers) {
+	for _, w := range slices.Clone(c.nodes.workers) {
 		silent := c.now.Sub(w.heard)
-		if c.Batch && silent > c.NodeTimeout/2 && c.now.Sub(c.asked) > min(c.NodeTimeout/8, 15*time.Second) {
-			c.asked = c.now
+		if c.Batch && silent > c.NodeTimeout/2 && c.now.Sub(c.nodes.asked) > min(c.NodeTimeout/8, 15*time.Second) {
+			c.nodes.asked = c.now
 			c.do(AskJob{})
 		}
-		if silent > c.NodeTimeout && !c.suspended {
+		if silent > c.NodeTimeout && !c.nodes.suspended {
 			c.do(Close{w})
 			c.connectionLost(w, fmt.Sprintf("no message for %v", silent.Round(time.Second)), Unknown)
 		}
@@ -149,19 +136,19 @@ func (c *Core) loseSilent() {
 // jobState handles a suspension of the job, or its end.
 func (c *Core) jobState(suspended bool) {
 	switch {
-	case suspended && !c.suspended:
+	case suspended && !c.nodes.suspended:
 		c.say("the job is suspended: waiting until it is resumed")
-	case c.suspended && !suspended:
+	case c.nodes.suspended && !suspended:
 		c.say("the job was resumed")
 		c.resumed(0)
 	}
-	c.suspended = suspended
+	c.nodes.suspended = suspended
 }
 
 // resumed is called when the scheduler was stopped for a while; what it waits for may have been
 // stopped, too.
 func (c *Core) resumed(d time.Duration) {
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		w.heard = c.now
 	}
 	for _, l := range c.undecided {
@@ -176,7 +163,7 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 		return
 	}
 	n := w.Node
-	c.leave(w)
+	c.nodes.leave(w)
 	n.lost++
 	c.do(OutputGone{w})
 	switch {
@@ -230,7 +217,7 @@ func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 		n.deaths++
 		leave = n.deaths > mostDeaths
 		if n.deaths > c.Reconnects+c.LostRetries+bits.Len(uint(n.size.CPUs)) {
-			leave = leave || c.elsewhere(n, &pool.Spec{})
+			leave = leave || c.nodes.elsewhere(n, &pool.Spec{})
 		}
 	}
 	if w.fatal || leave {
@@ -246,7 +233,7 @@ func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 		n.reconnects++
 		pause = []time.Duration{time.Second, 10 * time.Second, time.Minute}[min(n.reconnects-1, 2)]
 	}
-	c.plan(n, c.now.Add(pause), time.Second)
+	c.nodes.plan(n, c.now.Add(pause), time.Second)
 	n.Worker.answer = c.ConnectTimeout // it is not tried again, but may be as slow to answer as the first one
 }
 
@@ -257,7 +244,7 @@ func (c *Core) workerGone(w *Worker) {
 	}
 	c.orphans.remove(w)
 	c.do(NodeEvent{Node: w.Name(), What: "gone", Worker: &w.Identity})
-	for _, o := range slices.Clone(c.workers) {
+	for _, o := range slices.Clone(c.nodes.workers) {
 		o.await = slices.DeleteFunc(o.await, func(x *Worker) bool { return x == w })
 		c.admit(o)
 	}

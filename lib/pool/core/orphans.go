@@ -306,13 +306,13 @@ func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
 
 // occupy gives the tasks that an orphan lets end their part of the node where they are.
 func (c *Core) occupy(o *Worker) {
-	i := slices.IndexFunc(c.workers, func(w *Worker) bool { return w.Name() == o.Name() })
+	i := slices.IndexFunc(c.nodes.workers, func(w *Worker) bool { return w.Name() == o.Name() })
 	if i < 0 {
 		return
 	}
 	for _, a := range sorted(o.attempts) {
 		if a.beside == nil {
-			a.beside = c.pool.Occupy(c.workers[i].n, a.task)
+			a.beside = c.pool.Occupy(c.nodes.workers[i].n, a.task)
 		}
 	}
 }

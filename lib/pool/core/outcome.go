@@ -23,15 +23,34 @@ func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
 		c.do(Tried{Task: t, Result: r, Output: out, Print: true})
 		c.leftFor(t, "it was stopped")
 	case wire.OK:
-		c.judge(t, at, true)
+		c.follow(c.nodes.judge(t, at, true))
 		c.endTask(t, r, out)
 	case wire.Cancelled:
 		c.endTask(t, r, out)
 	default:
-		if !c.suspected(t, at, r, out) {
+		kept, then := c.nodes.suspected(t, at, r, out)
+		if c.follow(then); !kept {
 			c.charge(t, at, r, out)
 		}
 	}
+}
+
+// follow decides about tasks whose failures were not charged yet.
+func (c *Core) follow(then []followUp) {
+	for _, f := range then {
+		if f.charge {
+			c.charge(f.task, f.at.Worker, f.result, f.output)
+		} else {
+			c.again(f.task, f.at.Worker, f.result, f.output)
+		}
+	}
+}
+
+// chargeAll charges all of them, when no more evidence can come, and reports whether there were any.
+func (c *Core) chargeAll() bool {
+	then := c.nodes.chargeAll()
+	c.follow(then)
+	return len(then) > 0
 }
 
 // charge counts a failure against its task.

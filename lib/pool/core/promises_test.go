@@ -38,7 +38,7 @@ func (w *world) check() {
 		if used > b.cpus {
 			w.broken = fmt.Sprintf("node %s has %d CPUs, and gave %d", b.name, b.cpus, used)
 		}
-		if has := w.core.resources(b.name, "").Get("scratch"); scratch > has || shares > pool.WholeGPU {
+		if has := w.core.nodes.resources(b.name, "").Get("scratch"); scratch > has || shares > pool.WholeGPU {
 			w.broken = fmt.Sprintf("node %s has %v scratch and a GPU, and gave %v and %d", b.name, has, scratch, shares)
 		}
 	}
@@ -112,7 +112,7 @@ func (w *world) fingerprint() string {
 	}
 	c := w.core
 	fmt.Fprintf(&b, "# %v %v %d ", c.ending.phase, c.finished, c.pool.Waiting())
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		fmt.Fprintf(&b, "n%d.%d %v ", n.reconnects, n.deaths, n.dropped)
 		if x := n.Worker; x != nil {
 			fmt.Fprintf(&b, "%v %d %d %d %d %d ", x.State, rel(x.until), rel(x.deadline), rel(x.heard), rel(x.granted), x.queued)

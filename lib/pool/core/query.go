@@ -107,10 +107,10 @@ func (c *Core) Status(now time.Time) *Status {
 		st.Mean = c.took / float64(c.measured)
 	}
 	soonest, waits := c.soonest()
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		st.Waiting += len(n.held)
 		ns := NodeStatus{Name: n.Spec.Name, State: "connecting", Done: n.done, Lost: n.lost, MemLimit: n.enforce, Fault: n.fault}
-		if end, margin := c.endOf(n); waits && !end.IsZero() {
+		if end, margin := c.nodes.endOf(n); waits && !end.IsZero() {
 			closes := end.Add(-margin - soonest)
 			ns.Closes = &closes
 		}
@@ -153,14 +153,14 @@ func (c *Core) Status(now time.Time) *Status {
 // justified returns how many jobs the tasks fill that wait for nothing but room.
 func (c *Core) justified() float64 {
 	jobs := map[string]pool.Need{}
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		if w.connected() {
 			job := cmp.Or(w.Node.Spec.Job, w.Node.Spec.Name)
 			jobs[job] = jobs[job].And(w.n.Total())
-			c.largest = c.largest.Largest(jobs[job])
+			c.nodes.largest = c.nodes.largest.Largest(jobs[job])
 		}
 	}
-	if c.largest.CPUs == 0 {
+	if c.nodes.largest.CPUs == 0 {
 		return 0
 	}
 	d := c.pool.Demand()
@@ -169,7 +169,7 @@ func (c *Core) justified() float64 {
 			d.Add(a.task.Spec, 1)
 		}
 	}
-	return d.Jobs(c.largest, c.Shared, c.pool.SharedFree())
+	return d.Jobs(c.nodes.largest, c.Shared, c.pool.SharedFree())
 }
 
 // TaskInfo is a task that has not ended.
@@ -201,7 +201,7 @@ func (c *Core) List(most int) []TaskInfo {
 	for _, p := range c.onHold {
 		out = append(out, TaskInfo{Task: p.task, State: "held", Node: p.result.Node, Reason: "it " + p.result.Describe()})
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		for _, p := range n.held {
 			reason := "it " + p.result.Describe() + ", as did the last tasks there"
 			out = append(out, TaskInfo{Task: p.task, State: "judging", Node: n.Spec.Name, Reason: reason})
@@ -316,7 +316,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		out = append(out, "nothing new is started: the journal cannot be written")
 	case c.ending.choked:
 		out = append(out, "nothing new is started: too much output waits to be printed")
-	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
+	case len(c.nodes.workers) < c.MinNodes && c.stats.attempts == 0:
 		out = append(out, fmt.Sprintf("nothing is started before %d nodes are connected", c.MinNodes))
 	case c.late(t):
 		out = append(out, fmt.Sprintf("it is expected to take %v, and would not end before the job does", c.expected(t).Round(time.Second)))
@@ -336,7 +336,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		out = append(out, "workers of the previous run may have tasks running that use what all nodes share")
 	}
 	kept, keptNodes := c.pool.Kept()
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		var why string
 		switch w := n.Worker; {
 		case n.quarantine:

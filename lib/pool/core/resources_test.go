@@ -80,7 +80,7 @@ func TestMisfits(t *testing.T) {
 			{pool.Need{CPUs: 2, Nodes: 2, Named: named("board=1")}, "too few nodes of the pool have what the task needs: 2 nodes with 2 CPUs, 1 board each"},
 			{pool.Need{CPUs: 1, Nodes: 3}, "too few nodes of the pool have what the task needs: 3 nodes with 1 CPU each"},
 		} {
-			if got := w.core.misfit(tt.need); got != tt.want {
+			if got := w.core.nodes.misfit(tt.need); got != tt.want {
 				t.Errorf("%v (connected: %v): %q, want %q", tt.need, connect, got, tt.want)
 			}
 		}

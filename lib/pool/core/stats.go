@@ -191,12 +191,12 @@ func (c *Core) checkSlow() {
 
 // late reports that a task would not end at any node before that node's job ends.
 func (c *Core) late(t *pool.Task) bool {
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		if !c.lateAt(t, w.n) {
 			return false
 		}
 	}
-	return len(c.workers) > 0 || !c.ending.ofJob.IsZero() && c.now.Add(c.expected(t)).After(c.ending.ofJob.Add(-c.ending.margin))
+	return len(c.nodes.workers) > 0 || !c.ending.ofJob.IsZero() && c.now.Add(c.expected(t)).After(c.ending.ofJob.Add(-c.ending.margin))
 }
 
 // sample is how many waiting tasks stand for all.
@@ -224,15 +224,6 @@ func (c *Core) allLate() bool {
 		return all
 	})
 	return all
-}
-
-// allocated returns the CPU seconds for which the nodes were available.
-func (c *Core) allocated() float64 {
-	sum := c.gone
-	for _, w := range c.workers {
-		sum += c.now.Sub(w.Node.up).Seconds() * float64(w.n.Total().CPUs)
-	}
-	return max(sum, 1e-9)
 }
 
 // Summary is the result of a run.
@@ -291,10 +282,10 @@ func (c *Core) Summary() *Summary {
 		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore,
 		CancelledBefore: s.cancelledBefore, Reasons: reasons,
 		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.ending.verdict.Why, Exit: c.ending.verdict.Exit, Elapsed: c.now.Sub(c.began),
-		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest,
+		Given: s.busy / c.nodes.allocated(), Used: s.cpu / c.nodes.allocated(), Slowest: s.slowest,
 		Exceeded: s.exceeded, JournalOK: !c.ending.paused(), Early: c.ending.hand == jobCut, Terminated: c.ending.terminated,
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		if n.enforce != "" && !slices.Contains(r.Limits, n.enforce) {
 			r.Limits = append(r.Limits, n.enforce)
 		}
@@ -325,14 +316,14 @@ func (c *Core) Summary() *Summary {
 // whyWaiting returns why a task waits whose dependencies are met.
 func (c *Core) whyWaiting(t *pool.Task) string {
 	switch {
-	case len(c.workers) > 0 && !slices.ContainsFunc(c.workers, func(w *Worker) bool { return !w.Node.quarantine }):
+	case len(c.nodes.workers) > 0 && !slices.ContainsFunc(c.nodes.workers, func(w *Worker) bool { return !w.Node.quarantine }):
 		return "not started: all nodes were quarantined"
 	case c.late(t):
 		return "they would not end before the job does"
-	case len(c.workers) == 0:
+	case len(c.nodes.workers) == 0:
 		return "not started: no node was available"
 	case c.pool.Fits(t.Need()):
-	case slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.n.FitsNode(t.Need()) }):
+	case slices.ContainsFunc(c.nodes.workers, func(w *Worker) bool { return w.n.FitsNode(t.Need()) }):
 		return "not started: no node that is large enough took tasks"
 	default:
 		return "no available node is large enough: needs " + t.Need().String()

@@ -78,7 +78,7 @@ func (c *Core) submit(t *pool.Task) (refused string) {
 	if !c.stays {
 		return "the pool takes no more tasks"
 	}
-	if why := c.misfit(t.Need()); why != "" {
+	if why := c.nodes.misfit(t.Need()); why != "" {
 		return why
 	}
 	c.lastSeq = max(c.lastSeq, t.Seq)
@@ -108,11 +108,11 @@ func (c *Core) ready(t *pool.Task) {
 
 // push queues a task, unless no node of the pool could ever run it.
 func (c *Core) push(t *pool.Task) {
-	if why := c.misfit(t.Need()); why != "" {
+	if why := c.nodes.misfit(t.Need()); why != "" {
 		c.refuse(t, why)
 		return
 	}
-	if why := c.tooLong(t); why != "" {
+	if why := c.nodes.tooLong(t); why != "" {
 		c.refuse(t, why)
 		return
 	}
@@ -121,7 +121,7 @@ func (c *Core) push(t *pool.Task) {
 
 // schedule starts all tasks that can start.
 func (c *Core) schedule() {
-	if c.ending.Phase() != Running || c.ending.paused() || c.ending.choked || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
+	if c.ending.Phase() != Running || c.ending.paused() || c.ending.choked || len(c.nodes.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
 	}
 	c.pool.Hold = c.Shared != (pool.Named{}) && c.orphans.unclaimed()
@@ -136,15 +136,15 @@ func (c *Core) schedule() {
 		c.evenOut()
 		return
 	}
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		c.fill(w)
 	}
 }
 
 // refuseMisfits refuses waiting tasks that are now known to be too large for every node.
 func (c *Core) refuseMisfits() {
-	for _, t := range c.pool.Misfits(func(s *pool.Spec) bool { return c.misfit(s.Need) == "" }) {
-		c.refuse(t, c.misfit(t.Need()))
+	for _, t := range c.pool.Misfits(func(s *pool.Spec) bool { return c.nodes.misfit(s.Need) == "" }) {
+		c.refuse(t, c.nodes.misfit(t.Need()))
 	}
 }
 
@@ -318,7 +318,7 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 // node drained.
 func (c *Core) open(d *wire.Done) time.Duration {
 	switch {
-	case !c.Batch && len(c.nodes) < 2:
+	case !c.Batch && len(c.nodes.all) < 2:
 		return 0
 	case d.What == "" && byDrain(d.Exit, d.Signal):
 		return outside.Notice
@@ -431,7 +431,7 @@ func (w *Worker) average(seconds float64) {
 
 // evenOut takes back tasks that wait at a worker while another one has room.
 func (c *Core) evenOut() {
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		for need, q := range w.backlog {
 			if len(q) > 0 && c.roomElsewhere(w, need) {
 				c.recall(q[len(q)-1])
@@ -450,7 +450,7 @@ func (c *Core) recall(a *attempt) {
 }
 
 func (c *Core) roomElsewhere(w *Worker, need pool.Need) bool {
-	for _, o := range c.workers {
+	for _, o := range c.nodes.workers {
 		if o != w && !o.n.Closed() && o.n.HasRoom(need) {
 			return true
 		}
@@ -552,7 +552,7 @@ func (c *Core) Knows(seq int64) bool {
 	if c.attempts[seq] != nil || c.onHold[seq] != nil || c.deps.find(seq) != nil || c.orphans.has(seq) {
 		return true
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		if slices.ContainsFunc(n.held, func(p *pending) bool { return p.task.Seq == seq }) {
 			return true
 		}

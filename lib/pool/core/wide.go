@@ -123,7 +123,7 @@ func (c *Core) swept(w *Worker, k wire.Key) {
 		c.sweeps = slices.DeleteFunc(c.sweeps, func(o *sweeping) bool { return o == s })
 		c.part(s.attempt)
 		c.pool.Release(s.attempt.slot)
-		for _, o := range slices.Clone(c.workers) {
+		for _, o := range slices.Clone(c.nodes.workers) {
 			c.admit(o)
 		}
 		s.then()

@@ -218,7 +218,7 @@ func (w *world) actions(mayLose, mayRestart bool) []action {
 		add(func() { w.connect(i) }, "connect %s", x.Name())
 	}
 	delivers, waits, alone := false, false, len(w.core.orphans.all) > 0
-	for _, n := range w.core.nodes {
+	for _, n := range w.core.nodes.all {
 		waits = waits || n.Worker != nil && n.Worker.State == Planned
 	}
 	for _, b := range w.nodes {
