@@ -52,29 +52,13 @@ func (a *attempt) key() wire.Key { return wire.Key{Seq: a.task.Seq, Attempt: a.t
 // Core is the state of a scheduler.
 type Core struct {
 	*base
-	ending    ending
-	orphans   orphans
-	nodes     nodes
-	attempts  map[int64]*attempt // at workers that are connected
-	onHold    map[int64]*pending
-	undecided []*undecided
-	deps      dependencies
-	hist      map[pool.Need]*histogram
-	took      float64 // seconds of all tasks that were measured
-	measured  int64
-	stats     stats
-	sweeps    []*sweeping
-	wides     map[int64]*attempt // of several nodes
-
-	eof       bool
-	stays     bool // open: more tasks may come after the end of the input
-	lastSeq   int64
-	began     time.Time
-	ticked    time.Time
-	finished  bool
-	refusals  int       // that were reported
-	lastStart time.Time // of a task
-	woken     bool      // the shell will wake the core when the next task may start
+	ending   ending
+	orphans  orphans
+	nodes    nodes
+	tasks    tasks
+	began    time.Time
+	ticked   time.Time
+	finished bool
 }
 
 // pending is the end of an attempt that is not yet the end of its task.
@@ -97,14 +81,14 @@ type undecided struct {
 // New creates a core, which first of all opens its nodes: the effects are those of the first Tick.
 func New(cfg Config, now time.Time) *Core {
 	b := &base{Config: cfg, now: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared}}
-	c := &Core{
-		base: b, ending: ending{base: b, closed: cfg.Closed}, orphans: newOrphans(b), began: now,
-		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{},
-		wides: map[int64]*attempt{},
-		hist:  map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve,
-	}
+	c := &Core{base: b, ending: ending{base: b, closed: cfg.Closed}, orphans: newOrphans(b), began: now}
 	c.nodes = nodes{base: b, ending: &c.ending, orphans: &c.orphans, trials: map[int64]*Node{}}
-	c.pool.Late = c.lateAt
+	c.tasks = tasks{
+		base: b, ending: &c.ending, orphans: &c.orphans, nodes: &c.nodes,
+		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, wides: map[int64]*attempt{},
+		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve,
+	}
+	c.pool.Late = c.tasks.lateAt
 	c.pool.Ends = func(t *pool.Task) int64 {
 		if d := lasts(t); d > 0 {
 			return c.now.Add(d).UnixMicro()
@@ -112,7 +96,7 @@ func New(cfg Config, now time.Time) *Core {
 		return 0
 	}
 	for _, tasks := range cfg.Succeeded {
-		c.deps.succeeded(tasks[0], tasks[1])
+		c.tasks.deps.succeeded(tasks[0], tasks[1])
 	}
 	for _, spec := range cfg.Nodes {
 		c.nodes.add(spec)
@@ -129,23 +113,23 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	switch e := e.(type) {
 	case Tasks:
 		for _, in := range e.Inputs {
-			c.read(in)
+			c.tasks.read(in)
 		}
 	case InputEnded:
-		c.eof = true
+		c.tasks.eof = true
 	case InputGrows:
-		c.eof = false
+		c.tasks.eof = false
 	case InputOpen:
-		c.stays = c.Serve && e.Open
+		c.tasks.stays = c.Serve && e.Open
 	case InputFailed:
-		c.eof = true
+		c.tasks.eof = true
 		c.stopExplicitly(Draining, e.Why, 2)
 	case Submit:
-		c.do(Taken{c.submit(e.Task)})
+		c.do(Taken{c.tasks.submit(e.Task)})
 	case Retry:
-		c.do(Counted{c.retry(e)})
+		c.do(Counted{c.tasks.retry(e)})
 	case Cancel:
-		c.do(Counted{c.cancel(e)})
+		c.do(Counted{c.tasks.cancel(e)})
 	case Drain:
 		c.drain(e.Why)
 	case Signal:
@@ -182,8 +166,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	case Printing:
 		c.ending.choked = e.Choked
 	case Wake:
-		c.woken = false
-		c.checkUndecided()
+		c.tasks.woken = false
+		c.tasks.checkUndecided()
 	case OutputLost:
 		c.outputLost(e)
 	case OutputBroken:
@@ -193,7 +177,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	default:
 		c.say("internal error: unknown event %T", e)
 	}
-	c.schedule()
+	c.checkHalt()
+	c.tasks.schedule()
 	c.finished = c.isFinished()
 	return c.out
 }
@@ -213,8 +198,8 @@ func (c *Core) Full() bool {
 	if c.ending.closed != nil {
 		return !c.orphans.unclaimed() && len(c.orphans.results) == 0
 	}
-	n := c.pool.Waiting() + c.deps.waiting()
-	return n >= c.ReadAhead && (len(c.attempts) > 0 || c.pool.Waiting() > 0)
+	n := c.pool.Waiting() + c.tasks.deps.waiting()
+	return n >= c.ReadAhead && (len(c.tasks.attempts) > 0 || c.pool.Waiting() > 0)
 }
 
 // patience is how long the journal may be unwritable.
@@ -222,8 +207,8 @@ const patience = 10 * time.Second
 
 func (c *Core) journalFailed(e JournalFailed) {
 	for _, k := range e.Unsent {
-		if a := c.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
-			c.takeBack(a)
+		if a := c.tasks.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
+			c.tasks.takeBack(a)
 		}
 	}
 	if !c.ending.paused() {
@@ -242,21 +227,20 @@ func (c *Core) tick(e Tick) {
 	}
 	c.ticked = c.now
 	c.checkWorkers()
-	c.checkUndecided()
+	c.tasks.checkUndecided()
 	c.nodes.checkTrials()
 	c.checkEnd()
-	c.checkHalt()
 	c.checkNodeEnds()
 	c.nodes.group()
-	c.checkSlow()
+	c.tasks.checkSlow()
 	c.dismiss(e.Needed)
 	c.releaseIdle(e.Needed)
 }
 
 // runs returns the number of tasks that run, as far as is known.
-func (c *Core) runs() int64 {
-	n := len(c.attempts)
-	for _, w := range c.nodes.workers {
+func (ts *tasks) runs() int64 {
+	n := len(ts.attempts)
+	for _, w := range ts.nodes.workers {
 		n -= w.queued
 	}
 	return int64(n)
@@ -275,11 +259,11 @@ func (c *Core) outputBroken(e OutputBroken) {
 
 // outputLost turns the end of a task into a failure.
 func (c *Core) outputLost(e OutputLost) {
-	if c.stats.outputLost < 10 {
+	if c.tasks.stats.outputLost < 10 {
 		c.say("task %d: its output is lost: %s", e.Task.Seq, e.Why)
 	}
 	if e.Result.What == wire.OK {
-		c.stats.outputLost++
+		c.tasks.stats.outputLost++
 		c.do(LostOutput(e))
 	}
 }

@@ -22,7 +22,7 @@ func (c *Core) addNodes(specs []NodeSpec) {
 	}
 	c.nodes.forget()
 	c.nodes.group()
-	c.refuseMisfits()
+	c.tasks.refuseMisfits()
 	var long []int64
 	c.pool.Each(func(t *pool.Task) bool {
 		if c.nodes.tooLong(t) != "" {
@@ -32,7 +32,7 @@ func (c *Core) addNodes(specs []NodeSpec) {
 	})
 	for _, seq := range long {
 		t := c.pool.Remove(seq)
-		c.refuse(t, c.nodes.tooLong(t))
+		c.tasks.refuse(t, c.nodes.tooLong(t))
 	}
 }
 
@@ -63,7 +63,7 @@ func (c *Core) removeNode(n *Node, now bool) {
 		n.Worker = nil
 		w.State = Gone
 	case w.connected():
-		c.leaves(w)
+		c.nodes.leaves(w)
 		for _, q := range w.backlog {
 			for _, a := range slices.Clone(q) {
 				c.recall(a)
@@ -82,7 +82,7 @@ func (c *Core) end(w *Worker, immediately bool) {
 		c.kill(a, wire.Stopped, immediately)
 	}
 	for _, a := range sorted(w.shared) {
-		c.loseNode(a, w, "it is taken away")
+		c.tasks.loseNode(a, w, "it is taken away")
 		if immediately {
 			c.kill(a, wire.Lost, true)
 		}
@@ -111,7 +111,7 @@ func (c *Core) checkNodeEnds() {
 }
 
 // lateAt reports that a task would not end before the node's job does.
-func (c *Core) lateAt(t *pool.Task, n *pool.Node) bool {
-	end, margin := c.nodes.endOf(n.Data.(*Worker).Node)
-	return !end.IsZero() && c.now.Add(c.expected(t)).After(end.Add(-margin))
+func (ts *tasks) lateAt(t *pool.Task, n *pool.Node) bool {
+	end, margin := ts.nodes.endOf(n.Data.(*Worker).Node)
+	return !end.IsZero() && ts.now.Add(ts.expected(t)).After(end.Add(-margin))
 }

@@ -127,38 +127,39 @@ func (c *Core) isFinished() bool {
 	if c.ending.paused() && c.now.Sub(c.ending.unwritten) > patience {
 		c.stopExplicitly(Draining, "the journal cannot be written", 3)
 	}
-	for _, a := range c.attempts {
+	for _, a := range c.tasks.attempts {
 		if !c.ending.keptRunning(a) {
 			return false
 		}
 	}
-	if len(c.undecided)+len(c.sweeps) > 0 {
+	if len(c.tasks.undecided)+len(c.tasks.sweeps) > 0 {
 		return false
 	}
 	c.handed()
 	if c.ending.phase == Running && c.ending.choked {
 		return false
 	}
-	if c.ending.closed != nil && c.ending.phase == Running && c.orphans.attempts() == 0 && !c.orphans.unclaimed() && (c.eof || len(c.orphans.results) == 0) {
+	closed := c.ending.closed != nil && (c.tasks.eof || len(c.orphans.results) == 0)
+	if closed && c.ending.phase == Running && c.orphans.attempts() == 0 && !c.orphans.unclaimed() {
 		c.stop(Draining, "", 0)
 	}
 	if c.ending.phase >= Draining {
-		c.chargeAll()
+		c.tasks.chargeAll()
 		return true
 	}
-	if c.stays || len(c.onHold) > 0 || !c.eof || c.orphans.attempts() > 0 {
+	if c.tasks.stays || len(c.tasks.onHold) > 0 || !c.tasks.eof || c.orphans.attempts() > 0 {
 		return c.noNode()
 	}
 	if c.pool.Waiting() == 0 {
-		if c.chargeAll() {
-			c.schedule() // what depends on them can start
+		if c.tasks.chargeAll() {
+			c.tasks.schedule() // what depends on them can start
 			return false
 		}
-		if c.deps.waiting() == 0 {
+		if c.tasks.deps.waiting() == 0 {
 			return true
 		}
-		c.refuseUnmet()
-		return c.pool.Waiting() == 0 && c.deps.waiting() == 0
+		c.tasks.refuseUnmet()
+		return c.pool.Waiting() == 0 && c.tasks.deps.waiting() == 0
 	}
 	return c.stuck()
 }
@@ -168,7 +169,7 @@ const lastWords = 2 * time.Second
 
 // noNode ends the run when there is no node, or too few to begin with, and none will come.
 func (c *Core) noNode() bool {
-	few := len(c.nodes.workers) < c.MinNodes && c.stats.attempts == 0
+	few := c.nodes.few() && c.tasks.stats.attempts == 0
 	if c.ending.awaited() || c.orphans.talks() || !few && slices.ContainsFunc(c.nodes.workers, (*Worker).mayStart) || c.nodes.opening() {
 		return false
 	}
@@ -179,11 +180,11 @@ func (c *Core) noNode() bool {
 	switch {
 	case few && len(c.nodes.workers) > 0:
 		why = fmt.Sprintf("%s can be used, and %d are required", plural(int64(len(c.nodes.workers)), "node"), c.MinNodes)
-	case c.stats.attempts == 0:
+	case c.tasks.stats.attempts == 0:
 		why = "no node can be used"
 	}
 	c.stop(Draining, why, 3)
-	c.chargeAll()
+	c.tasks.chargeAll()
 	return true
 }
 
@@ -195,18 +196,18 @@ func (c *Core) stuck() bool {
 	if c.noNode() {
 		return true
 	}
-	if c.ending.awaited() || c.nodes.opening() || c.ending.paused() || c.woken || c.nodes.onTrial() {
+	if c.ending.awaited() || c.nodes.opening() || c.ending.paused() || c.tasks.woken || c.nodes.onTrial() {
 		return false
 	}
 	if slices.ContainsFunc(c.nodes.workers, func(w *Worker) bool { return w.ending }) {
 		return false // another one may take its place
 	}
 	why := "the remaining tasks cannot end before the job does"
-	if !c.allLate() {
+	if !c.tasks.allLate() {
 		why = "no remaining node can run the remaining tasks"
 	}
 	c.stop(Draining, why, ExitLeft)
-	c.chargeAll()
+	c.tasks.chargeAll()
 	return true
 }
 
@@ -223,20 +224,9 @@ func (c *Core) advance(to Phase, v Closing) {
 		return
 	}
 	c.leaveOrphans()
-	c.recallAll()
+	c.nodes.recallAll()
 	if to >= Stopping {
-		c.killAll(to == Killing)
-	}
-}
-
-// recallAll has the workers give back what they have not started.
-func (c *Core) recallAll() {
-	for _, w := range c.nodes.workers {
-		for _, q := range w.backlog {
-			for _, a := range q {
-				c.recall(a)
-			}
-		}
+		c.tasks.killAll(to == Killing)
 	}
 }
 
@@ -246,24 +236,11 @@ func (c *Core) closeRun(d Closing) {
 	case c.ending.Phase() != Running:
 	case c.Elastic:
 		c.ending.closed = &d
-		c.recallAll()
+		c.nodes.recallAll()
 		c.do(CloseRun{d})
 	default:
 		c.advance(Draining, d)
 	}
-}
-
-func (c *Core) killAll(immediately bool) {
-	for _, a := range sorted(c.attempts) {
-		c.kill(a, wire.Stopped, immediately)
-	}
-}
-
-func (c *Core) kill(a *attempt, why wire.Outcome, immediately bool) {
-	if a.why == "" {
-		a.why = why
-	}
-	c.send(a.worker, &wire.Message{Kill: &wire.Kill{Key: a.key(), Why: a.why, Now: immediately}})
 }
 
 // signal follows the table in the manual.
@@ -275,11 +252,11 @@ func (c *Core) signal(s syscall.Signal) {
 		switch c.ending.interrupts {
 		case 1:
 			c.stopExplicitly(Draining, "interrupted", code)
-			if n := c.runs(); n > 0 {
+			if n := c.tasks.runs(); n > 0 {
 				c.say("interrupted: waiting for %s; interrupt again to end them", plural(n, "task"))
 			}
 		case 2:
-			c.say("interrupted: ending %s; interrupt again to kill them", plural(c.runs(), "task"))
+			c.say("interrupted: ending %s; interrupt again to kill them", plural(c.tasks.runs(), "task"))
 			c.stopExplicitly(Stopping, "interrupted", code)
 		default:
 			c.stopExplicitly(Killing, "interrupted", code)
@@ -303,9 +280,9 @@ func (c *Core) signal(s syscall.Signal) {
 }
 
 func (c *Core) drain(why string) {
-	if c.ending.Phase() == Running && len(c.attempts)+c.pool.Waiting()+c.deps.waiting() > 0 {
+	if c.ending.Phase() == Running && len(c.tasks.attempts)+c.pool.Waiting()+c.tasks.deps.waiting() > 0 {
 		waits := ""
-		if n := c.runs(); n > 0 {
+		if n := c.tasks.runs(); n > 0 {
 			waits = ", waiting for " + plural(n, "task")
 		}
 		c.say("%s: nothing new is started%s", why, waits)
@@ -317,7 +294,7 @@ func (c *Core) drain(why string) {
 func (c *Core) checkEnd() {
 	e := &c.ending
 	if e.jobEnds() && e.phase < Stopping {
-		c.say("the job is about to end: ending %s", plural(c.runs(), "task"))
+		c.say("the job is about to end: ending %s", plural(c.tasks.runs(), "task"))
 		c.stop(Stopping, "the time of the job was up", ExitLeft)
 	}
 	if !c.now.After(e.killAt) {
@@ -331,7 +308,7 @@ func (c *Core) checkEnd() {
 		c.stop(Killing, "", 0)
 	case e.phase == Killing: // workers that do not answer now are given up
 		for _, w := range slices.Clone(c.nodes.workers) {
-			if len(w.attempts) > 0 || c.clears(w) {
+			if len(w.attempts) > 0 || c.tasks.clears(w) {
 				c.do(Close{w})
 				c.connectionLost(w, "it did not answer", Unknown)
 			}
@@ -352,7 +329,7 @@ func (c *Core) handOver(why string, exit int, hand handOver) {
 	e.tasksEnd()
 	c.stop(Draining, why, exit)
 	for _, w := range c.nodes.workers {
-		if e.hands(w) && len(w.shared) == 0 && !c.clears(w) && !slices.ContainsFunc(sorted(w.attempts), (*attempt).wide) {
+		if e.hands(w) && len(w.shared) == 0 && !c.tasks.clears(w) && !slices.ContainsFunc(sorted(w.attempts), (*attempt).wide) {
 			c.send(w, &wire.Message{Leave: true})
 		}
 	}
@@ -362,7 +339,7 @@ func (c *Core) handOver(why string, exit int, hand handOver) {
 
 // endOwn ends what the next scheduler would not take over.
 func (c *Core) endOwn(immediately bool) {
-	for _, a := range sorted(c.attempts) {
+	for _, a := range sorted(c.tasks.attempts) {
 		if !c.ending.keptRunning(a) {
 			c.kill(a, wire.Stopped, immediately)
 		}
@@ -374,10 +351,10 @@ func (c *Core) Keeps(w *Worker) bool { return c.ending.hands(w) }
 
 // handed leaves what continues to the next scheduler.
 func (c *Core) handed() {
-	for _, a := range sorted(c.attempts) {
+	for _, a := range sorted(c.tasks.attempts) {
 		if c.ending.keptRunning(a) {
-			delete(c.attempts, a.task.Seq)
-			c.leftFor(a.task, "it continues at "+a.worker.Name())
+			delete(c.tasks.attempts, a.task.Seq)
+			c.tasks.leftFor(a.task, "it continues at "+a.worker.Name())
 			c.ending.continues = true
 		}
 	}

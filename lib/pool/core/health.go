@@ -278,7 +278,7 @@ func (c *Core) nextCheck(w *Worker) {
 		}
 		w.check++
 	}
-	c.admit(w)
+	c.tasks.admit(w)
 }
 
 // probed handles the end of a check.
@@ -299,7 +299,7 @@ func (c *Core) probed(w *Worker, d *wire.Done) {
 	if last := lastLine(text); last != "" {
 		why += ": " + last
 	}
-	c.follow(c.nodes.quarantine(w.Node, why))
+	c.tasks.follow(c.nodes.quarantine(w.Node, why))
 }
 
 // lastLine returns the last line of some output, which may be long.

@@ -55,13 +55,13 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	w.n = pool.NewNode(n.Spec.Name, cpus, hello.GPUs, n.Spec.mem(hello), c.nodes.resources(n.Spec.Name, n.Spec.Host))
 	w.n.Data, w.n.Host, w.n.Group = w, n.Spec.Host, n.Spec.Job
 	n.size, n.known = w.n.Total(), true
-	c.refuseMisfits()
+	c.tasks.refuseMisfits()
 	c.nodes.workers = append(c.nodes.workers, w)
 	c.pool.AddNode(w.n)
 	c.pool.Close(w.n)
 	w.State = Waiting
 	for _, o := range c.orphans.all {
-		c.occupy(o)
+		c.tasks.occupy(o)
 	}
 	setup := Setup{Worker: w, Pin: pin, Until: c.leaseOver(c.now)}
 	for _, o := range c.orphans.all {
@@ -71,21 +71,21 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 		}
 	}
 	c.do(setup)
-	c.sweepLate(w)
+	c.tasks.sweepLate(w)
 	c.do(NodeEvent{Node: n.Spec.Name, What: "up", Worker: &w.Identity, Why: fmt.Sprintf("%s, process %d of %s, version %q",
 		w.n.Total(), hello.PID, hello.Host, hello.Version)})
 	c.nextCheck(w)
 }
 
 // admit lets a worker have tasks once those of its predecessor have ended.
-func (c *Core) admit(w *Worker) {
+func (ts *tasks) admit(w *Worker) {
 	namesake := func(o *Worker) bool { return o.Name() == w.Name() }
 	if w.State != Waiting || w.check != checked || slices.ContainsFunc(w.await, namesake) ||
-		c.crowded(w) || len(w.Node.unswept) > 0 {
+		ts.crowded(w) || len(w.Node.unswept) > 0 {
 		return
 	}
 	w.State = Ready
-	c.pool.Open(w.n)
+	ts.pool.Open(w.n)
 }
 
 // grant answers a worker that asks for a lease.
@@ -151,7 +151,7 @@ func (c *Core) resumed(d time.Duration) {
 	for _, w := range c.nodes.workers {
 		w.heard = c.now
 	}
-	for _, l := range c.undecided {
+	for _, l := range c.tasks.undecided {
 		l.until = l.until.Add(d)
 	}
 }
@@ -175,13 +175,13 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	}
 	c.nodeEvent(n, "lost", why)
 	for seq := range w.attempts {
-		delete(c.attempts, seq)
+		delete(c.tasks.attempts, seq)
 	}
 	n.why = why
 	c.orphans.add(w, c.ending.phase < Stopping)
 	c.reconnect(n, w, end == Died)
 	w.State = Orphaned
-	c.sharedLost(w, why)
+	c.tasks.sharedLost(w, why)
 	if c.ending.phase >= Draining {
 		c.leaveOrphans()
 	}
@@ -246,10 +246,10 @@ func (c *Core) workerGone(w *Worker) {
 	c.do(NodeEvent{Node: w.Name(), What: "gone", Worker: &w.Identity})
 	for _, o := range slices.Clone(c.nodes.workers) {
 		o.await = slices.DeleteFunc(o.await, func(x *Worker) bool { return x == w })
-		c.admit(o)
+		c.tasks.admit(o)
 	}
 	for _, a := range w.cancelled {
-		c.after(a, func() { c.vacate(a) })
+		c.tasks.after(a, func() { c.vacate(a) })
 	}
 	w.cancelled = nil
 	c.rerun(w, sorted(w.attempts))
@@ -265,7 +265,7 @@ func (c *Core) rerun(w *Worker, lost []*attempt) {
 	}
 	for _, a := range lost {
 		delete(w.attempts, a.task.Seq)
-		c.after(a, func() { c.rerunOne(w, a, begun) })
+		c.tasks.after(a, func() { c.rerunOne(w, a, begun) })
 	}
 }
 
@@ -280,34 +280,22 @@ func (c *Core) rerunOne(w *Worker, a *attempt, begun int) {
 	r := c.newResult(w.Name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
 	switch {
 	case a.before: // nothing more is known of it
-		c.readyAgain(t)
+		c.tasks.readyAgain(t)
 	case !a.begun():
-		c.stats.attempts--
+		c.tasks.stats.attempts--
 		c.do(Tried{Task: t, Result: r})
-		c.push(t)
+		c.tasks.push(t)
 	case w.died && begun > 1 && c.LostRetries > 0:
 		t.Company, t.Avoid = int16(max(1, begun/2)), w.n
-		c.stats.lost++
+		c.tasks.stats.lost++
 		c.do(Tried{Task: t, Result: r})
-		c.push(t)
+		c.tasks.push(t)
 	default:
 		if w.died {
 			t.Company, t.Avoid = 1, w.n
 		}
-		c.lose(t, r, Output{})
+		c.tasks.lose(t, r, Output{})
 	}
-}
-
-// lose charges a task for an attempt that was lost.
-func (c *Core) lose(t *pool.Task, r *Result, out Output) {
-	t.Losses++
-	c.do(Tried{Task: t, Result: r, Output: out})
-	if int(t.Losses) <= c.LostRetries && c.ending.phase < Stopping {
-		c.stats.lost++
-		c.push(t)
-		return
-	}
-	c.leftFor(t, fmt.Sprintf("lost %s with its node: %s", times(int(t.Losses)), r.Error))
 }
 
 func times(n int) string {

@@ -304,3 +304,24 @@ func (ns *nodes) tooLong(t *pool.Task) string {
 	}
 	return ""
 }
+
+// recallAll has the workers give back what they have not started.
+func (ns *nodes) recallAll() {
+	for _, w := range ns.workers {
+		for _, q := range w.backlog {
+			for _, a := range q {
+				ns.recall(a)
+			}
+		}
+	}
+}
+
+// leaves is called when a worker ends by itself: it ends tasks, or gives them back, without a
+// request.
+func (ns *nodes) leaves(w *Worker) {
+	if !w.ending {
+		w.leaving = ns.now
+	}
+	w.ending = true
+	ns.close(w)
+}

@@ -244,9 +244,9 @@ func (c *Core) Unclaimed() bool { return len(c.orphans.results) > 0 }
 func (c *Core) leaveOrphans() {
 	for _, w := range c.orphans.all {
 		for _, a := range sorted(w.attempts) {
-			c.part(a)
+			c.tasks.part(a)
 			c.vacate(a)
-			c.leftFor(a.task, "it may still run at "+w.Name())
+			c.tasks.leftFor(a.task, "it may still run at "+w.Name())
 			c.ending.continues = true
 		}
 		clear(w.attempts)
@@ -267,9 +267,9 @@ func (c *Core) spooled(e Spooled) {
 	}
 	for _, d := range e.Done {
 		if a := c.orphans.take(w, d); a != nil {
-			c.after(a, func() {
+			c.tasks.after(a, func() {
 				c.vacate(a)
-				c.spooledEnd(a.task, spooledResult{d, w.Name()})
+				c.tasks.spooledEnd(a.task, spooledResult{d, w.Name()})
 			})
 		}
 	}
@@ -279,51 +279,40 @@ func (c *Core) spooled(e Spooled) {
 }
 
 // spooledEnd ends a task by the result that an orphan has left.
-func (c *Core) spooledEnd(t *pool.Task, d spooledResult) {
-	r := c.newResult(d.node, d.Done)
+func (ts *tasks) spooledEnd(t *pool.Task, d spooledResult) {
+	r := ts.newResult(d.node, d.Done)
 	if r.What == wire.Stopped {
 		r.What = wire.Lost
 	}
-	c.settle(t, nil, r, Output{Bytes: [2][]byte{d.Done.Out, d.Done.Err}, Files: d.Files})
+	ts.settle(t, nil, r, Output{Bytes: [2][]byte{d.Done.Out, d.Done.Err}, Files: d.Files})
 }
 
 // ofOrphan keeps a task that was read from running while an orphan of an earlier run may run it, or
 // has left its result.
-func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
+func (ts *tasks) ofOrphan(t *pool.Task, past Past) bool {
 	if past.State != Started {
 		return false
 	}
-	if d, ok := c.orphans.result(t); ok {
-		c.spooledEnd(t, d)
+	if d, ok := ts.orphans.result(t); ok {
+		ts.spooledEnd(t, d)
 		return true
 	}
-	w := c.orphans.claim(t, past.Worker)
+	w := ts.orphans.claim(t, past.Worker)
 	if w != nil {
-		c.occupy(w)
+		ts.occupy(w)
 	}
 	return w != nil
 }
 
 // occupy gives the tasks that an orphan lets end their part of the node where they are.
-func (c *Core) occupy(o *Worker) {
-	i := slices.IndexFunc(c.nodes.workers, func(w *Worker) bool { return w.Name() == o.Name() })
+func (ts *tasks) occupy(o *Worker) {
+	i := slices.IndexFunc(ts.nodes.workers, func(w *Worker) bool { return w.Name() == o.Name() })
 	if i < 0 {
 		return
 	}
 	for _, a := range sorted(o.attempts) {
 		if a.beside == nil {
-			a.beside = c.pool.Occupy(c.nodes.workers[i].n, a.task)
+			a.beside = ts.pool.Occupy(ts.nodes.workers[i].n, a.task)
 		}
 	}
-}
-
-// vacate releases what an attempt at an orphan holds: what occupy took, and what does not belong to
-// the node that was lost.
-func (b *base) vacate(a *attempt) {
-	for _, s := range []*pool.Slot{a.beside, a.claim, a.slot} {
-		if s != nil {
-			b.pool.Release(s)
-		}
-	}
-	a.beside, a.claim = nil, nil
 }

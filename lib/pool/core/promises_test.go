@@ -57,10 +57,10 @@ func (w *world) check() {
 			given += a.task.Need().Named.Get("licence")
 		}
 	}
-	for _, a := range c.attempts {
+	for _, a := range c.tasks.attempts {
 		note(a)
 	}
-	for _, s := range c.sweeps {
+	for _, s := range c.tasks.sweeps {
 		note(s.attempt)
 	}
 	for _, o := range c.orphans.all {
@@ -121,7 +121,7 @@ func (w *world) fingerprint() string {
 	for _, o := range c.orphans.all {
 		fmt.Fprintf(&b, "x%s %v %v %d %d ", o.Name(), o.State, o.died, rel(o.until), len(o.attempts))
 	}
-	for _, s := range c.sweeps {
+	for _, s := range c.tasks.sweeps {
 		fmt.Fprintf(&b, "s%v%d ", s.attempt.key(), len(s.left))
 	}
 	for i := range w.needs {
@@ -130,7 +130,7 @@ func (w *world) fingerprint() string {
 		if r := w.past[seq]; r != nil {
 			fmt.Fprintf(&b, "%d %d ", r.state, r.attempt)
 		}
-		if a := c.attempts[seq]; a != nil {
+		if a := c.tasks.attempts[seq]; a != nil {
 			fmt.Fprintf(&b, "a%v%v%v ", a.key(), a.slot != nil, a.recalled)
 		}
 		if t := c.pool.Find(seq); t != nil {

@@ -17,7 +17,7 @@ func twoNodes(t *testing.T) (w *world, first, second *process) {
 	w.act(t, "connect")
 	w.act(t, "connect")
 	w.act(t, "read")
-	first, second = w.process(w.core.attempts[1].worker), w.process(w.core.attempts[1].others()[0])
+	first, second = w.process(w.core.tasks.attempts[1].worker), w.process(w.core.tasks.attempts[1].others()[0])
 	w.deliver(first)
 	return w, first, second
 }
@@ -97,7 +97,7 @@ func TestNodesOfPilots(t *testing.T) {
 			t.Errorf("%s: it waits for %q, want %q", name, why, tt.why)
 		}
 		w.pilotNodes(tt.most, tt.then...)
-		a := w.core.attempts[1]
+		a := w.core.tasks.attempts[1]
 		if a == nil {
 			t.Errorf("%s: it does not run: %q", name, w.core.Explain(1, w.now))
 			continue

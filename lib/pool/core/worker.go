@@ -91,8 +91,11 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 	for i := range messages {
 		m := &messages[i]
 		switch {
+		case m.Done != nil && m.Done.Seq == 0:
+			c.probed(w, m.Done)
 		case m.Done != nil:
-			c.done(w, m.Done)
+			c.tasks.done(w, m.Done)
+			c.checkHalt()
 		case m.Started != nil:
 			for _, s := range m.Started {
 				if a := w.attempts[s.Seq]; a != nil && a.task.Attempt == s.Attempt {
@@ -100,7 +103,7 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 				}
 			}
 		case m.Back != nil:
-			c.back(w, *m.Back)
+			c.tasks.back(w, *m.Back)
 		case m.Data != nil && m.Data.Live:
 			if a := w.attempts[m.Data.Seq]; a != nil && a.task.Attempt == m.Data.Attempt {
 				c.do(Live{w, a.task, m.Data})
@@ -108,7 +111,7 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 		case m.Data != nil:
 			c.do(Fetched{m.Data})
 		case m.Swept != nil:
-			c.swept(w, *m.Swept)
+			c.tasks.swept(w, *m.Swept)
 		case m.Signal != "":
 			c.workerSignal(w, m.Signal, time.UnixMicro(int64(m.At*1e6)))
 		case m.Enforce != "":
@@ -148,18 +151,8 @@ func (c *Core) workerSignal(w *Worker, name string, at time.Time) {
 	case "TERM":
 		w.signals.Asked = at
 		c.nodeEvent(w.Node, "term", "the worker got SIGTERM")
-		c.ends(w)
+		c.tasks.ends(w)
 	}
-}
-
-// leaves is called when a worker ends by itself: it ends tasks, or gives them back, without a
-// request.
-func (c *Core) leaves(w *Worker) {
-	if !w.ending {
-		w.leaving = c.now
-	}
-	w.ending = true
-	c.nodes.close(w)
 }
 
 // dismiss lets workers that end by themselves go, once their tasks have ended and their output was
@@ -184,8 +177,8 @@ const idleBefore = 5 * time.Second
 // releaseIdle gives back nodes that will not be needed any more: nothing waits, and nothing runs
 // there. The node of the scheduler stays, as the job ends with it.
 func (c *Core) releaseIdle(needed map[*Worker]bool) {
-	if !c.ReleaseIdle || !c.eof || c.stays || c.nodes.opening() || c.pool.Waiting() > 0 || c.deps.waiting() > 0 ||
-		len(c.onHold)+c.orphans.attempts()+len(c.nodes.trials) > 0 || c.now.Before(c.nodes.releaseAt) {
+	if !c.ReleaseIdle || !c.tasks.eof || c.tasks.stays || c.nodes.opening() || c.pool.Waiting() > 0 || c.tasks.deps.waiting() > 0 ||
+		len(c.tasks.onHold)+c.orphans.attempts()+len(c.nodes.trials) > 0 || c.now.Before(c.nodes.releaseAt) {
 		return
 	}
 	var idle []*Worker
