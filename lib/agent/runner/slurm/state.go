@@ -77,6 +77,7 @@ type evidence struct {
 	account  *slurm.Record // as sacct shows it; nil: it does not
 	books    books
 	siblings bool // squeue and accounting show other elements of the job's array
+	strange  bool // another agent's, see Runner.strange
 	// What the job script has recorded, if journal says that it was read.
 	journal bool
 	run     record.Run
@@ -197,6 +198,8 @@ func (e evidence) show() (runner.Job, runner.Proof) {
 // claim says which job counts.
 func (e evidence) claim() runner.Claim {
 	switch {
+	case e.strange:
+		return runner.Strange
 	case e.instead == "":
 		return runner.Recorded
 	case e.packed != nil && pack.IsTicket(e.instead):
