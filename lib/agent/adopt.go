@@ -71,6 +71,9 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	case scrap:
 		return nil, errors.Join(a.scrap(ctx, job), a.abandon(d, r)) // processed, and the state directory lost since
 	case forget:
+		if x.notes&strange != 0 && x.word&absent != 0 {
+			a.Log.Warn("a job was not submitted from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
+		}
 		return nil, a.abandon(d, r)
 	case yield, adopt, hold:
 	default:
@@ -175,9 +178,10 @@ func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]ru
 }
 
 // others parts the jobs of the user's other agents, of which nothing is made, from the rest. A new state directory takes none for
-// those of others: of a task whose job was submitted from another data_dir the queue may say that it is this agent's.
+// those of others: of a task whose job was submitted from another data_dir the queue may say that it is this agent's. Nor does
+// one whose jobs cost money, which the queue is asked about in each turn.
 func (a *Agent) others(m *memory, jobs []runner.Job) (own, others []runner.Job) {
-	if !a.Store.recovered() {
+	if !a.Store.recovered() || a.Runner.Can().Price != nil {
 		return jobs, nil
 	}
 	for _, job := range jobs {
