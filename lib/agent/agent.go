@@ -146,7 +146,9 @@ func (a *Agent) namedPrograms(ctx context.Context) (named []string, known bool, 
 			recorded[id] = true
 		}
 	}
-	known = !slices.ContainsFunc(jobs, func(j runner.Job) bool { return !j.State.Final() && !recorded[j.Task] })
+	known = !slices.ContainsFunc(jobs, func(j runner.Job) bool {
+		return !j.State.Final() && !recorded[j.Task] && j.Claim != runner.Strange
+	})
 	return named, known, nil
 }
 

@@ -61,6 +61,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return nil, errors.Join(err, queueErr)
 	}
 	jobs, recoverErr := a.recover(ctx, m, jobs)
+	jobs, _ = a.others(m, jobs)
 	// After a failed listing, a task that the queue does not have proves nothing.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
