@@ -393,7 +393,7 @@ func (o *order) cost(now time.Time) float64 {
 		}
 	}
 	if o.Instance == 0 {
-		return spent
+		return spent + o.leaving(now)
 	}
 	now = o.there(now)
 	b, ok := o.Bills[o.Instance]
@@ -409,6 +409,22 @@ func (o *order) cost(now time.Time) float64 {
 // estimate returns the estimated cost of the present instance, without regard to bills.
 func (o *order) estimate(now time.Time) float64 {
 	return hours(o.there(now).Sub(o.Created))*o.Price + o.Traffic
+}
+
+// leaving returns what an instance that was given up has cost since then, while it is not gone.
+func (o *order) leaving(now time.Time) float64 {
+	if o.Phase != life.Waits || len(o.Doomed) == 0 {
+		return 0
+	}
+	return hours(now.Sub(o.Since)) * o.Price
+}
+
+// left enters that no such instance is left.
+func (o *order) left(cost float64) {
+	if n := len(o.Past); n > 0 && len(o.Doomed) == 0 {
+		o.Past[n-1].Cost += cost
+		o.Spent += cost
+	}
 }
 
 // there returns until when the present instance may have existed: what lists no longer show costs

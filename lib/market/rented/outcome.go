@@ -175,6 +175,8 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 		return err
 	}
 	hidden := r.hides(v.list, o)
+	leaving := o.leaving(v.began)
+	defer func() { o.left(leaving) }()
 	for _, d := range slices.Clone(o.Doomed) {
 		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
 		if at < 0 && !hidden {
