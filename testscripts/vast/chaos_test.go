@@ -61,7 +61,7 @@ const chaosSettings = `  max_instances: 5
   max_creates_per_hour: 0
   max_cost_per_task: 1.9
   retries_on_loss: 1
-  entry_grace: 2s
+  entry_grace: 60s
   shun_time: 1s
   download: 4
   upload: 0

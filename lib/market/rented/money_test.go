@@ -32,7 +32,7 @@ func TestPurse(t *testing.T) {
 		"since yesterday":    {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(8)}, half), purse{3, 1, 0.5}},
 		"longer than known":  {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(20)}, half), purse{3, 0, 0.5}},
 		"billed":             {billed, purse{1.25, 4, 0.5}},
-		"was lost before":    {order{ledger: ledger{Spent: 2}, State: life.State{Phase: life.Waits}}, purse{2, 0, 0}},
+		"was lost before":    {order{ledger: ledger{Past: []spell{{Cost: 2}}}, State: life.State{Phase: life.Waits}}, purse{2, 0, 0}},
 		"maybe ordered":      {of(life.State{Phase: life.Asked, Since: ago(0.1)}, half), purse{0, 5, 0.5}},
 		"ended today":        {ended(2, 1), purse{0.6, 0, 0}},
 		"ended yesterday":    {ended(9, 7), purse{}},

@@ -288,7 +288,7 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 
 // finish records how a task has ended.
 func (r *Runner) finish(o *order, said life.End) error {
-	e := end{At: r.now(), End: said, Cost: o.cost(r.now()), Estimated: o.Spent}
+	e := end{At: r.now(), End: said, Cost: o.cost(r.now()), Estimated: o.spent()}
 	if o.Instance != 0 {
 		e.Estimated += o.estimate(e.At)
 	}
