@@ -64,8 +64,6 @@
 //	What is known of one market is behind an interface: another one, without logs and labels, takes 150 lines
 //	    lib/market/rented/second_test.go:TestSecondMarket
 //	    lib/market/rented/second_test.go:TestSecondMarketFails
-//	Orders of the version before are read
-//	    lib/market/rented/convert_test.go:TestOrdersOfTheVersionBefore
 //	Why a task waits is told, with the filter that removes most
 //	    testscripts/vast/spool_test.go:TestReasons
 //	    lib/market/rented/explain_test.go:TestWhichFilterRemovesMost

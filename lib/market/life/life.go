@@ -1,7 +1,7 @@
 // Package life is the story of an order as a machine without effects: what was heard goes in, and what follows
 // comes out. Who has the order carries that out, and tells the machine what came of it.
 //
-//	            ┌───────── none was made, or two lists lack it ─────────┐
+//	            ┌───── none was made, or lists lack it, or the bill ────┐
 //	            ▼                                                       │
 //	┌───────► waits ────────────────── a request is sent ────────────► asked
 //	│           │ a list shows one                                      │ its id, or a list shows it
@@ -160,12 +160,12 @@ type Event struct {
 	Word   string    // of the entrypoint
 	End    End
 
-	Many     bool // the list lacks others too, and may be at fault
+	Many     bool // the list lacks others too, or has none at all, and may be at fault
 	Hidden   bool // the list has a row that cannot be read, and may be of this order
 	Lacking  bool
 	Stopped  bool // it is stopped, or is to be
 	Bid      bool // it is lost to a higher bid
-	Itself   bool // it was not shown for as long as it takes to destroy itself after the end of the task
+	Itself   bool // it was not shown, or not looked for, for as long as it takes to destroy itself after the end of the task
 	Complete bool // its bill is
 	Begun    bool
 }
@@ -255,9 +255,7 @@ func (x *step) row() int {
 func (x *step) weigh() {
 	switch x.e.Kind {
 	case Missing:
-		if x.Phase != Asked || !x.e.Many { // it is not asked for by its id
-			x.look(Unlisted)
-		}
+		x.look(Unlisted)
 	case Quiet:
 		x.look(Silent)
 	case Falters:
@@ -301,7 +299,7 @@ func (s State) Pending() time.Time {
 func (s State) MayExist() bool {
 	switch s.Phase {
 	case Waits, Unbilled:
-		return false
+		return len(s.Doomed) > 0
 	case Asked:
 		return true
 	}

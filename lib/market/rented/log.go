@@ -84,15 +84,21 @@ func (s *said) event(at time.Time) life.Event {
 // readLast reads the log once more before an instance is destroyed, and the task ends.
 func (r *Runner) readLast(ctx context.Context, o *order, e life.End) life.Event {
 	out := life.Event{Kind: life.Last, At: r.now(), End: e}
-	s, err := r.readLog(ctx, nil, o, true)
-	if err != nil {
+	switch s, err := r.readLog(ctx, nil, o, true); {
+	case err != nil:
 		r.warn("the end of the log could not be read", o, err)
 		o.unread = err
-	} else if !e.Cancelled && isEnd(s.word) {
+	case e.Cancelled:
+	case isEnd(s.word):
 		out.Word = s.word
+	case isEnd(o.Told):
+		o.unread = errEndless
 	}
 	return out
 }
+
+// errEndless says that the log lacks the line that says how much output there is.
+var errEndless = errors.New("it lacks its last line")
 
 // logText is the answer to a request for a log.
 type logText struct {

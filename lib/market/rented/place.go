@@ -84,6 +84,10 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		if why := spent.carries(r.Limits, account.Credit, offer.Price, r.Estimate.Cost(offer.Offer)); why != "" {
 			return later("%s", why) // the next offer is dearer
 		}
+		if cost := r.Estimate.Cost(offer.Offer); r.Limits.CostPerTask > 0 && len(o.Past) > 0 && o.cost(r.now())+cost > r.Limits.CostPerTask {
+			return fmt.Errorf("%w: max_cost_per_task: the task has cost %s, and another machine is expected to cost %s",
+				runner.ErrRefused, dollars(o.cost(r.now())), dollars(cost))
+		}
 		variables, err := r.arm(env, command, o, r.machine(o, offer.Offer))
 		if err != nil {
 			return err
@@ -93,7 +97,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		if err := request.Check(); err != nil {
 			return fmt.Errorf("%w: %w", runner.ErrRefused, err)
 		}
-		o.Offer, o.Machine, o.GPU, o.Price, o.Bid = offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
+		o.Machine, o.GPU, o.Price = offer.Machine, offer.GPU, offer.Price
 		o.Traffic = offer.DownCost*r.Estimate.Down + offer.UpCost*r.Estimate.Up
 		r.step(o, life.Event{Kind: life.Sent, At: r.now()})
 		m.Creates = append(m.Creates, o.Since)
