@@ -295,15 +295,13 @@ func (s State) Pending() time.Time {
 	return s.Asked
 }
 
-// MayExist reports whether there may be an instance that costs money.
-func (s State) MayExist() bool {
-	switch s.Phase {
-	case Waits, Unbilled:
-		return len(s.Doomed) > 0
-	case Asked:
-		return true
+// Most is how many instances there may be that cost money.
+func (s State) Most() int {
+	n := len(s.Doomed)
+	if s.Phase == Boots || s.Phase == Runs || s.Phase == Asked || s.Phase == Over && !s.Asked.IsZero() {
+		n++
 	}
-	return s.Instance != 0 || !s.Asked.IsZero()
+	return n
 }
 
 // MissingSince is since when lists lack the instance; zero: they do not.
