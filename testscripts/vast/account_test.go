@@ -383,7 +383,7 @@ func TestRequestsOfAPass(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, options{via: via, fake: true})
 			w.configure("create_interval: 80ms", "create_interval: 5s")
-			if via == "cli" {                                           // the program asks once whose key it has, and once a day for names of GPUs
+			if via == "cli" { // the program asks once whose key it has, and once a day for names of GPUs
 				w.run("vastai show user --raw")
 			}
 			for n := range 30 {

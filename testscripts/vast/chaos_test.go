@@ -578,7 +578,7 @@ func (c *chaos) unseen(slug string) (n int) {
 	}
 	for _, i := range c.market.Instances() {
 		hidden := !created[i.ID] && slices.ContainsFunc(c.hidden, func(from [2]time.Time) bool {
-			return i.Visible.Before(from[1]) && i.Visible.Add(2*time.Second).After(from[0])
+			return !i.Visible.After(from[1].Add(50*time.Millisecond)) && i.Visible.Add(2*time.Second).After(from[0])
 		})
 		if (hidden || c.lost[i.ID] && !recorded[i.ID]) && strings.Contains(i.Label, ":"+c.id(slug)+":") {
 			n++

@@ -160,7 +160,7 @@ type Event struct {
 	Word   string    // of the entrypoint
 	End    End
 
-	Many     bool // the list lacks others too, or has none at all, and may be at fault
+	Many     bool // the list lacks others too, and may be at fault
 	Hidden   bool // the list has a row that cannot be read, and may be of this order
 	Lacking  bool
 	Stopped  bool // it is stopped, or is to be
@@ -182,7 +182,7 @@ type Rules struct {
 
 // How long what proves nothing by itself has to last.
 const (
-	ManySettles = 10 // many missing instances, in times of Settle
+	ManySettles = 10 // many missing instances, or one that is not known by its id, in times of Settle
 	SilentTimes = 3
 	offlineTime = 5 * time.Minute
 	// OffersInARow with which an order is rejected hold it, for firstHold and then twice as long each time.

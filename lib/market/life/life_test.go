@@ -354,7 +354,7 @@ func (w *world) without(listed map[int64]*machine) {
 		return
 	}
 	if w.s.Phase == Asked {
-		if w.hear(Event{Kind: Missing, Many: len(listed) == 0}); w.s.Phase == Asked && w.s.Doubts[Unlisted].Times > 40 {
+		if w.hear(Event{Kind: Missing}); w.s.Phase == Asked && w.s.Doubts[Unlisted].Times > 40 {
 			w.bad("nothing follows from 40 lists")
 		}
 	}
