@@ -51,7 +51,8 @@ func Filters(spec string) (vastai.Filters, error) {
 	}
 	var out vastai.Filters
 	add := func(field, op string, value any) {
-		out = append(out, vastai.Condition{Field: field, Op: op, Value: value, Text: fmt.Sprintf("find: %s %s %s", field, op, words(value))})
+		text := fmt.Sprintf("find: %s %s %s", field, op, words(value))
+		out = append(out, vastai.Condition{Field: field, Op: op, Value: value, Text: text})
 	}
 	test := func(field, text string, holds func(have any) bool) {
 		out = append(out, vastai.Condition{Field: field, Text: "find: " + text, Test: holds})

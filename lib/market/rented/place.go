@@ -94,9 +94,10 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		if why := spent.carries(r.Limits, account.Credit, offer.Price, r.Estimate.Cost(offer.Offer)); why != "" {
 			return later("%s", why) // the next offer is dearer
 		}
-		if cost := r.Estimate.Cost(offer.Offer); r.Limits.CostPerTask > 0 && len(o.Past) > 0 && o.cost(r.now())+cost > r.Limits.CostPerTask {
+		cost, before, limit := r.Estimate.Cost(offer.Offer), o.cost(r.now()), r.Limits.CostPerTask
+		if limit > 0 && before > 0 && before+cost > limit {
 			return fmt.Errorf("%w: max_cost_per_task: the task has cost %s, and another machine is expected to cost %s",
-				runner.ErrRefused, dollars(o.cost(r.now())), dollars(cost))
+				runner.ErrRefused, dollars(before), dollars(cost))
 		}
 		variables, err := r.arm(env, command, o, r.machine(o, offer.Offer))
 		if err != nil {

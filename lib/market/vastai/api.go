@@ -230,7 +230,7 @@ func hinted(e *callError) error {
 	kind := e.kind
 	switch {
 	case errors.Is(kind, ErrAuth) && expired(e.words):
-		return fault.Hint(err, "the session of a login with two factors is over: use a key of its own, from the market's console, or log in again")
+		return fault.Hint(err, "the session of a login with two factors is over: log in again, or use a key from the market's console")
 	case errors.Is(kind, ErrAuth):
 		return fault.Hint(err,
 			"check vast_api.api_key (or api_key_file), or \"vastai set api-key KEY\" for the CLI, and the permissions of the key")
