@@ -27,7 +27,7 @@
 //
 //	No task is lost and none is rented for twice, whatever is killed, and whatever the market says
 //	    lib/market/life/life_test.go:TestWalks
-//	    lib/market/life/life_test.go:TestAllOrdersOfEvents
+//	    lib/market/life/sharp_test.go:TestTableIsSharp
 //	    testscripts/vast/killed_test.go:TestKilled
 //	    testscripts/vast/crash_test.go:TestCrash
 //	    testscripts/vast/scenario_test.go:TestStateLost

@@ -160,7 +160,7 @@ type Event struct {
 	Word   string    // of the entrypoint
 	End    End
 
-	Many     bool // the list lacks others too, or has none at all, and may be at fault
+	Many     bool // the list lacks others too, and may be at fault
 	Hidden   bool // the list has a row that cannot be read, and may be of this order
 	Lacking  bool
 	Stopped  bool // it is stopped, or is to be
@@ -182,7 +182,7 @@ type Rules struct {
 
 // How long what proves nothing by itself has to last.
 const (
-	ManySettles = 10 // many missing instances, in times of Settle
+	ManySettles = 10 // many missing instances, or one that is not known by its id, in times of Settle
 	SilentTimes = 3
 	offlineTime = 5 * time.Minute
 	// OffersInARow with which an order is rejected hold it, for firstHold and then twice as long each time.
@@ -295,15 +295,13 @@ func (s State) Pending() time.Time {
 	return s.Asked
 }
 
-// MayExist reports whether there may be an instance that costs money.
-func (s State) MayExist() bool {
-	switch s.Phase {
-	case Waits, Unbilled:
-		return len(s.Doomed) > 0
-	case Asked:
-		return true
+// Most is how many instances there may be that cost money.
+func (s State) Most() int {
+	n := len(s.Doomed)
+	if s.Phase == Boots || s.Phase == Runs || s.Phase == Asked || s.Phase == Over && !s.Asked.IsZero() {
+		n++
 	}
-	return s.Instance != 0 || !s.Asked.IsZero()
+	return n
 }
 
 // MissingSince is since when lists lack the instance; zero: they do not.

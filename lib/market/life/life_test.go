@@ -354,7 +354,7 @@ func (w *world) without(listed map[int64]*machine) {
 		return
 	}
 	if w.s.Phase == Asked {
-		if w.hear(Event{Kind: Missing, Many: len(listed) == 0}); w.s.Phase == Asked && w.s.Doubts[Unlisted].Times > 40 {
+		if w.hear(Event{Kind: Missing}); w.s.Phase == Asked && w.s.Doubts[Unlisted].Times > 40 {
 			w.bad("nothing follows from 40 lists")
 		}
 	}
@@ -475,21 +475,10 @@ func events(at time.Time) []Event {
 	return out
 }
 
-// All orders of all events, also of those that cannot follow each other, as far as the states that they lead to are new.
-func TestAllOrdersOfEvents(t *testing.T) {
-	phases := walkAll(t, time.Hour, func(int, heard) {})
-	for _, p := range []Phase{Waits, Asked, Boots, Runs, Unbilled, Over} {
-		if phases[p] < 50 {
-			t.Errorf("%d states that are %s", phases[p], p)
-		}
-	}
-}
-
-// walkAll hears all events in all orders, calls do with each row that is met, and how, and returns how many states of each phase
-// there were.
-func walkAll(t *testing.T, billWait time.Duration, do func(at int, h heard)) map[Phase]int {
+// walkAll hears all events in all orders, also those that cannot follow each other, as far as the states that they lead to are new,
+// and there are not too many. It calls do with each row that is met, and how, and returns how many states of each phase there were.
+func walkAll(t *testing.T, most int, billWait time.Duration, do func(at int, h heard)) map[Phase]int {
 	t.Helper()
-	const most = 10_000
 	begin := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 	r := Rules{Settle: time.Minute, Boot: 5 * time.Minute, Runtime: time.Hour, BillWait: billWait, Retries: 1, Machines: 2}
 	type place struct {

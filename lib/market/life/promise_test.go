@@ -152,7 +152,6 @@ func (h heard) broken() string {
 	silent := h.looks[Silent].Times >= SilentTimes && h.lasted(Silent) >= r.Settle
 	late := r.Runtime > 0 && e.At.Sub(was.Ran) > r.Runtime+time.Minute
 	has, boots, runs := h.in(Boots, Runs, Unbilled), h.in(Boots), h.in(Runs)
-	patience := map[bool]time.Duration{false: r.Settle, true: ManySettles * r.Settle}[e.Many]
 	ran := func(s *State) { s.Phase, s.Since, s.Ran = Runs, e.At, e.At }
 	status := func(text string) func(s *State) { return func(s *State) { s.Status = text } }
 	switch {
@@ -200,9 +199,9 @@ func (h heard) broken() string {
 			return "it was created at a time that cannot be"
 		}
 		return h.kept(Note, h.owns(h.after.Created), func(s *State) { s.Asked, s.Number = time.Time{}, h.after.Number })
-	case e.Kind == Missing && h.in(Asked) && h.looks[Unlisted].Times >= 2 && e.At.Sub(was.Pending()) >= patience && e.Itself:
+	case e.Kind == Missing && h.in(Asked) && h.looks[Unlisted].Times >= 2 && e.At.Sub(was.Pending()) >= ManySettles*r.Settle && e.Itself:
 		return h.kept(AskBill)
-	case e.Kind == Missing && h.in(Asked) && h.looks[Unlisted].Times >= 2 && e.At.Sub(was.Pending()) >= patience,
+	case e.Kind == Missing && h.in(Asked) && h.looks[Unlisted].Times >= 2 && e.At.Sub(was.Pending()) >= ManySettles*r.Settle,
 		e.Kind == Billed && h.in(Asked) && r.BillWait > 0 && e.At.Sub(was.Pending()) >= r.BillWait:
 		return h.kept(Nothing, h.unmade)
 	case e.Kind == Billed && h.in(Asked) && e.At.Sub(was.Pending()) < r.BillWait:
@@ -224,6 +223,7 @@ func (h heard) broken() string {
 		return h.kept(Wait)
 
 	case e.Kind == Missing && has:
+		patience := map[bool]time.Duration{false: r.Settle, true: ManySettles * r.Settle}[e.Many]
 		ask := h.looks[Unlisted].Times >= 2 && e.At.Sub(was.Created) >= r.Settle && h.lasted(Unlisted) >= patience
 		return h.kept(map[bool]Action{true: AskID}[ask])
 	case (e.Kind == Shown || e.Kind == There) && h.in(Unbilled):

@@ -187,9 +187,10 @@ func (x *step) isSettled() bool {
 	return p.IsZero() || x.e.At.Sub(p) > 2*x.r.Settle
 }
 
-// isUnmade reports whether enough lists lack the instance of a request that was not answered.
+// isUnmade reports whether enough lists lack the instance of a request that was not answered. Nothing else tells of it, as its id
+// is not known, so they have to for long.
 func (x *step) isUnmade() bool {
-	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Pending()) >= x.patience()
+	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Pending()) >= ManySettles*x.r.Settle
 }
 
 // unmade gives a request up that was not answered.
@@ -199,17 +200,13 @@ func (x *step) unmade() {
 	x.want()
 }
 
-// patience is how long lists have to lack an instance.
-func (x *step) patience() time.Duration {
-	if x.e.Many {
-		return ManySettles * x.r.Settle
-	}
-	return x.r.Settle
-}
-
 // isMissing reports whether enough lists lack the instance to ask for it by its id. Lists lag.
 func (x *step) isMissing() bool {
-	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Created) >= x.r.Settle && x.lasted(Unlisted) >= x.patience()
+	patience := x.r.Settle
+	if x.e.Many {
+		patience *= ManySettles
+	}
+	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Created) >= x.r.Settle && x.lasted(Unlisted) >= patience
 }
 
 func (x *step) awaitsBill() bool {

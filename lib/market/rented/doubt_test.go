@@ -209,22 +209,28 @@ func (s *stand) unanswered(n int) *rented {
 	return i
 }
 
-// An account without any other instance has nothing to show whether an empty list is true.
-func TestLostAnswerAndEmptyLists(t *testing.T) {
-	for _, made := range []bool{true, false} {
-		t.Run(fmt.Sprint(made), func(t *testing.T) {
+// Lists that lack what was ordered without an answer have to do so for long, whether they are empty or show others.
+func TestLostAnswerAndLaggingLists(t *testing.T) {
+	for n := range 4 {
+		made, alone := n%2 == 0, n/2 == 0
+		t.Run(fmt.Sprint(made, alone), func(t *testing.T) {
 			s := newStand(t, 9)
 			i := s.unanswered(1)
+			var other []*rented
+			if !alone {
+				other = []*rented{{id: 5, label: "mine", fields: map[string]any{"actual_status": "running"}}}
+			}
+			s.market.instances = other
 			for range life.ManySettles - 1 {
 				s.clock.pass(time.Minute)
 				s.later(1, "it is not known yet whether an order has gone through")
 			}
 			if made {
-				s.market.instances = []*rented{i}
+				s.market.instances = append(other, i)
 			}
 			s.clock.pass(time.Minute)
 			job, err := s.Start(t.Context(), s.submission(1))
-			if n := s.market.count()["order"]; err != nil || (job.Claim == runner.Found) != made || made != (n == 1) || len(s.market.instances) != 1 {
+			if n := s.market.count()["order"]; err != nil || (job.Claim == runner.Found) != made || made != (n == 1) || len(s.market.instances) != 1+len(other) {
 				t.Errorf("%+v, %v, %d orders\n%s", job, err, n, s.said)
 			}
 		})

@@ -268,7 +268,8 @@ func (s said) from(at int64) (more []byte, to int64, joined bool) {
 // missing is the line that replaces lines that could not be read.
 const missing = "[some lines are missing here]\n"
 
-// maxOther limits what is published of a container that never came to its output.
+// maxOther limits what is published of a container that never came to its output, or that has none of the entrypoint's offsets:
+// one of a build before vast-entry, which was never released. Its end counts, and this much of its output is read with it.
 const maxOther = 64 << 10
 
 // readLog appends what is new in an instance's log to the task's output. Last says that it is not
@@ -299,7 +300,11 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*sa
 			}
 		}
 		if (last || s.word != "") && len(s.pieces) == 0 && at == 0 {
-			more = append(more, s.other[max(0, len(s.other)-maxOther):]...)
+			if cut := len(s.other) - maxOther; cut > 0 || s.lines >= lines-1 {
+				_, s.other, _ = bytes.Cut(s.other[max(cut, 0):], []byte("\n"))
+				more = append(more, missing...)
+			}
+			more = append(more, s.other...)
 		}
 		return &s, r.publish(o, more, to)
 	}

@@ -330,7 +330,6 @@ type Entry struct {
 	Slug     string    `json:"slug,omitempty"`
 	Attempt  int       `json:"attempt"`
 	Instance int64     `json:"instance,omitempty"`
-	Unnoted  bool      `json:"unnoted,omitempty"` // the journal may not have it
 	Machine  int64     `json:"machine,omitempty"`
 	GPU      string    `json:"gpu,omitempty"`
 	Price    float64   `json:"dollars_per_hour,omitempty"`

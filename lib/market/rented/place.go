@@ -59,22 +59,32 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err := r.room(o.name(), m); err != nil {
 		return err
 	}
-	account, err := r.API.Account(ctx, time.Time{})
-	if err != nil {
-		return r.ordering(ctx, err)
-	}
 	spent, err := r.purse(o.name())
 	if err != nil {
 		return err
 	}
-	if why := spent.carries(r.Limits, account.Credit, 0, 0); why != "" { // whatever the offer
-		return later("%s", why)
+	// An older answer does while there is credit, and nothing to order.
+	var account vastai.Account
+	for _, since := range []time.Time{r.now().Add(-accountAge), {}} {
+		if account, err = r.API.Account(ctx, since); err != nil {
+			return r.ordering(ctx, err)
+		}
+		why := spent.carries(r.Limits, account.Credit, 0, 0) // whatever the offer
+		if why != "" && since.IsZero() {
+			return later("%s", why)
+		}
+		if why == "" {
+			break
+		}
 	}
 	offers, err := r.offers(ctx, o.wish(), m)
 	if err != nil {
 		if err := r.writeMarket(m); err != nil { // why there is none
 			return err
 		}
+		return r.ordering(ctx, err)
+	}
+	if account, err = r.API.Account(ctx, time.Time{}); err != nil {
 		return r.ordering(ctx, err)
 	}
 	for _, offer := range offers[:min(len(offers), life.OffersInARow)] {
@@ -84,9 +94,10 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		if why := spent.carries(r.Limits, account.Credit, offer.Price, r.Estimate.Cost(offer.Offer)); why != "" {
 			return later("%s", why) // the next offer is dearer
 		}
-		if cost := r.Estimate.Cost(offer.Offer); r.Limits.CostPerTask > 0 && len(o.Past) > 0 && o.cost(r.now())+cost > r.Limits.CostPerTask {
+		cost, before, limit := r.Estimate.Cost(offer.Offer), o.cost(r.now()), r.Limits.CostPerTask
+		if limit > 0 && before > 0 && before+cost > limit {
 			return fmt.Errorf("%w: max_cost_per_task: the task has cost %s, and another machine is expected to cost %s",
-				runner.ErrRefused, dollars(o.cost(r.now())), dollars(cost))
+				runner.ErrRefused, dollars(before), dollars(cost))
 		}
 		variables, err := r.arm(env, command, o, r.machine(o, offer.Offer))
 		if err != nil {
@@ -245,9 +256,7 @@ func (r *Runner) room(own string, m market) error {
 		if err != nil {
 			continue // just closed
 		}
-		if other.MayExist() {
-			n++
-		}
+		n += other.Most()
 	}
 	if limit := r.Limits.Instances; limit > 0 && n >= limit {
 		return later("there are %d instances, as many as max_instances", n)

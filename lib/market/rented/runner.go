@@ -220,7 +220,7 @@ func (r *Runner) billing(ctx context.Context) string {
 
 // scoped names the permission that an otherwise valid key may lack.
 func scoped(err error, permission string) error {
-	if !errors.Is(err, vastai.ErrAuth) {
+	if !errors.Is(err, vastai.ErrAuth) || vastai.Expired(err) {
 		return err
 	}
 	return fault.Hint(err, permissionHint(permission))
@@ -529,11 +529,9 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 	if absent, _ := r.lacking(list, others); absent > 0 {
 		return false, later("it is not known yet whether an order has gone through: the list lacks %d other instances", absent)
 	}
-	// Nothing shows that an empty list is true. What was not looked for during a grace may have come and gone.
+	// What was not looked for during a grace may have come and gone.
 	first, grace := cmp.Or(o.MissingSince(), list.At), r.grace(o)
-	do := r.step(o, life.Event{
-		Kind: life.Missing, At: list.At, Many: len(list.Instances) == 0, Itself: grace >= 0 && first.Sub(o.Pending())+r.Settle >= grace,
-	})
+	do := r.step(o, life.Event{Kind: life.Missing, At: list.At, Itself: grace >= 0 && first.Sub(o.Pending())+r.Settle >= grace})
 	if do.Action == life.AskBill {
 		if found, err := r.findInBill(ctx, o); found || err != nil {
 			return found, err

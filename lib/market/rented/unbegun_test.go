@@ -133,6 +133,31 @@ func random6(t *testing.T) string {
 	return text
 }
 
+// A container of a build before vast-entry has no offsets in its log: its end counts, and the end of its output is published
+// with it, once.
+func TestOutputWithoutOffsets(t *testing.T) {
+	for lines, cut := range map[int]bool{100: false, 20_000: true} {
+		t.Run(fmt.Sprint(lines), func(t *testing.T) {
+			s := newStand(t, 1)
+			i := s.begin(1)
+			for n := range lines {
+				i.log += fmt.Sprintf("line %d\n", n)
+			}
+			if s.turn(); s.output(1) != "" {
+				t.Errorf("%q", s.output(1))
+			}
+			ended(i, 3)
+			j := s.turn()[s.job(1)]
+			s.turn()
+			out, last := s.output(1), fmt.Sprintf("\nline %d\n", lines-1)
+			if j.State != task.Failed || j.ExitCode != 3 || !strings.HasSuffix(out, last) || strings.Count(out, last) != 1 ||
+				strings.HasPrefix(out, missing+"line ") != cut {
+				t.Errorf("%+v, %d bytes, from %.60q", j, len(out), out)
+			}
+		})
+	}
+}
+
 // Killed between any two of its steps, the runner publishes each byte once.
 func TestPublishedOnce(t *testing.T) {
 	s := newStand(t, 1)
