@@ -235,7 +235,7 @@ func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.R
 	err := readErr
 	if err == nil {
 		known.Final, known.Ended = string(r.State), a.now()
-		err = d.Write(known)
+		err = d.Note(known)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
