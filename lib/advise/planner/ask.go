@@ -87,16 +87,21 @@ func (a *Asker) Partitions(into *[]slurm.Partition) func(context.Context) error 
 	return Listing(into, a.Client.Partitions)
 }
 
+// appendRow doubles what is full: rows are large, and may be many.
+func appendRow[R any](rows []R, row *R) []R {
+	if len(rows) == cap(rows) {
+		rows = slices.Grow(rows, max(64, len(rows)))
+	}
+	return append(rows, *row)
+}
+
 // Jobs reads the queue row by row; keep decides what stays.
 func (a *Asker) Jobs(into *[]slurm.Job, keep func(*slurm.Job) bool, states ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var jobs []slurm.Job
 		err := a.Client.EachJob(ctx, func(j *slurm.Job) error {
 			if keep == nil || keep(j) {
-				if len(jobs) == cap(jobs) {
-					jobs = slices.Grow(jobs, max(64, len(jobs))) // rows are large, and may be many
-				}
-				jobs = append(jobs, *j)
+				jobs = appendRow(jobs, j)
 			}
 			return nil
 		}, states...)
@@ -139,7 +144,7 @@ func (a *Asker) Factors(into *FactorRows, why *string) func(context.Context) err
 				return nil
 			}
 			f.At[k] = int32(len(f.Rows))
-			f.Rows = append(f.Rows, *row)
+			f.Rows = appendRow(f.Rows, row)
 			return nil
 		})
 		failure, failed := slurm.FailureOf(err)

@@ -101,7 +101,7 @@ func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
 		return err
 	}
 	if len(n.Jobs) > 0 { // else there is nothing more to know of them
-		questions = []func(context.Context) error{Listing(&n.Details, a.Client.AllJobDetails)}
+		questions = []func(context.Context) error{a.details(&n.Details)}
 		if n.Config.Multifactor() {
 			questions = append(questions, a.Factors(&n.Factors, &n.NoFactors))
 		}
@@ -123,7 +123,7 @@ func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if n.Details = nil; replay { // a hundred thousand jobs are many
+	if n.Details = nil; replay { // they are many
 		n.Factors = FactorRows{}
 	}
 	n.rows = make(map[rowKey]int, len(n.Jobs))
@@ -174,6 +174,21 @@ func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 			return nil
 		}
 		*into = shares
+		return err
+	}
+}
+
+// details requests what only records of jobs tell; of the others, one of each user has that one's number.
+func (a *Asker) details(into *[]slurm.JobDetail) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		users := map[uint32]bool{}
+		*into, err = a.Client.AllJobDetails(ctx, func(d *slurm.JobDetail) bool {
+			first := !users[d.UserID] && (d.State == "PENDING" || d.State == "RUNNING")
+			if first {
+				users[d.UserID] = true
+			}
+			return first || len(d.Placements) > 0 || d.WholeNodes || d.ExcNodes+d.Licenses+d.GRESPerTask != "" || d.TimeMin > 0
+		})
 		return err
 	}
 }

@@ -334,12 +334,12 @@ func (v *queueView) check(ctx context.Context) error {
 	if err := checkNames("partition", v.partitions, partitionNames(v.limits)); err != nil {
 		return err
 	}
+	if len(v.users) == 0 && len(v.accounts) == 0 {
+		return nil
+	}
 	var users, accounts []string
 	for i := range v.jobs {
 		users, accounts = append(users, v.jobs[i].User), append(accounts, v.jobs[i].Account)
-	}
-	if len(v.users) == 0 && len(v.accounts) == 0 {
-		return nil
 	}
 	missingAccount := slices.ContainsFunc(v.accounts, func(a string) bool { return !slices.Contains(accounts, a) })
 	if v.config.Accounting() && (missingAccount || checkUsers(v.users, users) != nil) {
