@@ -72,12 +72,12 @@ func (c *Client) AllJobDetails(ctx context.Context, keep func(*JobDetail) bool) 
 	var doubtful []uint64
 	err := c.Stream(ctx, func(r io.Reader) error {
 		return eachJobDetail(r, c.Odd, func(j *JobDetail) {
-			switch n := count[j.ID]; {
-			case n == 0:
+			switch count[j.ID] {
+			case 0:
 				if count[j.ID] = 1; keep(j) {
 					sure = append(sure, *j)
 				}
-			case n == 1:
+			case 1:
 				count[j.ID] = 2
 				doubtful = append(doubtful, j.ID)
 			}

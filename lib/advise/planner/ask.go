@@ -110,6 +110,13 @@ func (a *Asker) Jobs(into *[]slurm.Job, keep func(*slurm.Job) bool, states ...st
 	}
 }
 
+// absent reports whether something of Slurm is not there, or does not answer this user: then what it would tell is not known.
+func absent(ctx context.Context, err error) bool {
+	failure, failed := slurm.FailureOf(err)
+	return ctx.Err() == nil && (errors.Is(err, slurm.ErrNoAccounting) ||
+		failed && slices.Contains([]slurm.Failure{slurm.Refused, slurm.NotInstalled, slurm.NoDatabase}, failure))
+}
+
 // FactorKey is how sprio's rows and squeue's belong together.
 type FactorKey struct {
 	id        uint64
@@ -147,8 +154,7 @@ func (a *Asker) Factors(into *FactorRows, why *string) func(context.Context) err
 			f.Rows = appendRow(f.Rows, row)
 			return nil
 		})
-		failure, failed := slurm.FailureOf(err)
-		if failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
+		if absent(ctx, err) {
 			*why, err, f = fault.Text(err), nil, FactorRows{}
 		}
 		*into = f

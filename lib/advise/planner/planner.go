@@ -5,6 +5,7 @@ package planner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -100,6 +101,9 @@ func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
 	if err := Together(ctx, questions...); err != nil {
 		return err
 	}
+	if errors.Is(n.silent, slurm.ErrNoAccounting) { // whatever the configuration names
+		n.Config["AccountingStorageType"], n.silent = "", nil
+	}
 	if len(n.Jobs) > 0 { // else there is nothing more to know of them
 		questions = []func(context.Context) error{a.details(&n.Details)}
 		if n.Config.Multifactor() {
@@ -169,8 +173,7 @@ func (n *Planner) sharesCount() bool {
 func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 	return func(ctx context.Context) error {
 		shares, err := a.Client.Shares(ctx)
-		failure, failed := slurm.FailureOf(err)
-		if failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
+		if absent(ctx, err) {
 			return nil
 		}
 		*into = shares
@@ -198,7 +201,7 @@ func (a *Asker) details(into *[]slurm.JobDetail) func(context.Context) error {
 func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 	return func(ctx context.Context) error {
 		u, err := a.Client.Usages(ctx)
-		if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
+		if absent(ctx, err) {
 			return nil
 		}
 		if err == nil {
@@ -212,11 +215,10 @@ func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 func (n *Planner) qos(a *Asker) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all, err := a.Client.QOS(ctx)
-		switch failure, failed := slurm.FailureOf(err); {
-		case failed && failure == slurm.NoDatabase:
-			n.silent = err
-			return nil
-		case failed && failure == slurm.Refused:
+		if absent(ctx, err) {
+			if !slurm.WasRefused(err) { // else it answers other questions, maybe
+				n.silent = err
+			}
 			return nil
 		}
 		n.QOS = all
