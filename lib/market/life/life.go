@@ -166,7 +166,7 @@ type Event struct {
 	Stopped  bool // it is stopped, or is to be
 	Bid      bool // it is lost to a higher bid
 	Itself   bool // it was not shown, or not looked for, for as long as it takes to destroy itself after the end of the task
-	Complete bool // its bill is
+	Complete bool // its bill is, or will never be
 	Begun    bool
 }
 

@@ -202,9 +202,9 @@ func (h heard) broken() string {
 	case e.Kind == Missing && h.in(Asked) && h.looks[Unlisted].Times >= 2 && e.At.Sub(was.Pending()) >= ManySettles*r.Settle && e.Itself:
 		return h.kept(AskBill)
 	case e.Kind == Missing && h.in(Asked) && h.looks[Unlisted].Times >= 2 && e.At.Sub(was.Pending()) >= ManySettles*r.Settle,
-		e.Kind == Billed && h.in(Asked) && r.BillWait > 0 && e.At.Sub(was.Pending()) >= r.BillWait:
+		e.Kind == Billed && h.in(Asked) && !e.Complete && r.BillWait > 0 && e.At.Sub(was.Pending()) >= r.BillWait:
 		return h.kept(Nothing, h.unmade)
-	case e.Kind == Billed && h.in(Asked) && e.At.Sub(was.Pending()) < r.BillWait:
+	case e.Kind == Billed && h.in(Asked) && !e.Complete && e.At.Sub(was.Pending()) < r.BillWait:
 		if !strings.Contains(h.do.Why, "waiting for the bill") {
 			return "it does not say what it waits for"
 		}

@@ -62,10 +62,10 @@ var table = []row{
 	{[]Phase{Asked}, Missing, (*step).isUnmade, (*step).unmade},
 	{[]Phase{Asked}, Missing, nil, func(x *step) { x.wait("it is not known yet whether an order has gone through") }},
 	// The bill does not show it either.
-	{[]Phase{Asked}, Billed, func(x *step) bool { return x.e.At.Sub(x.Pending()) < x.r.BillWait }, func(x *step) {
+	{[]Phase{Asked}, Billed, func(x *step) bool { return !x.e.Complete && x.e.At.Sub(x.Pending()) < x.r.BillWait }, func(x *step) {
 		x.wait("it is not known whether an order has gone through before the agent was away: waiting for the bill, which shows it")
 	}},
-	{[]Phase{Asked}, Billed, func(x *step) bool { return x.r.BillWait > 0 }, (*step).unmade},
+	{[]Phase{Asked}, Billed, func(x *step) bool { return !x.e.Complete && x.r.BillWait > 0 }, (*step).unmade},
 	{[]Phase{Asked}, Billed, nil, func(x *step) {
 		why := "the answer to an order was lost before the agent was away, and whether the task has run is not known"
 		if x.Losses >= x.r.Retries {

@@ -253,6 +253,7 @@ func TestLostAnswerBeforeTheAgentWasAway(t *testing.T) {
 		{"it never began", ":end=unfit", time.Hour, 0, task.Running, "", 1},
 		{"it is not billed yet", "-", time.Hour, 0, "", "waiting for the bill", 0},
 		{"no bill is read", "-", 0, 0, task.Error, "whether the task has run is not known", 0},
+		{"the key may not read it", "401", time.Hour, 0, task.Error, "whether the task has run is not known", 0},
 		{"no bill is read, and it may run again", "-", 0, 1, task.Running, "", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -262,7 +263,9 @@ func TestLostAnswerBeforeTheAgentWasAway(t *testing.T) {
 			i := s.unanswered(1)
 			born := s.clock.Now()
 			s.clock.pass(2 * time.Hour)
-			if c.label != "-" {
+			if c.label == "401" {
+				s.market.noBill = vastai.ErrAuth
+			} else if c.label != "-" {
 				s.charge(vastai.Charge{Instance: i.id, Label: i.label + c.label, Amount: 0.1, From: born, Until: s.clock.Now()})
 			}
 			s.market.count()

@@ -533,10 +533,12 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 	first, grace := cmp.Or(o.MissingSince(), list.At), r.grace(o)
 	do := r.step(o, life.Event{Kind: life.Missing, At: list.At, Itself: grace >= 0 && first.Sub(o.Pending())+r.Settle >= grace})
 	if do.Action == life.AskBill {
-		if found, err := r.findInBill(ctx, o); found || err != nil {
+		found, err := r.findInBill(ctx, o)
+		denied := errors.Is(err, vastai.ErrAuth)
+		if found || err != nil && !denied {
 			return found, err
 		}
-		do = r.step(o, life.Event{Kind: life.Billed, At: r.now()})
+		do = r.step(o, life.Event{Kind: life.Billed, At: r.now(), Complete: denied})
 	}
 	switch do.Action {
 	case life.Finish:
