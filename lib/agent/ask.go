@@ -3,9 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
-	"os"
 
-	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -13,11 +11,7 @@ import (
 // asks reports whether it is time to ask the queue for the state of a task whose job costs money:
 // a user may have ended the task in the queue.
 func (a *Agent) asks(k *Tracked) bool {
-	if a.AskInterval == 0 {
-		return false
-	}
-	info, err := os.Stat(a.Store.Task(k.Task).file(askedFile))
-	return err != nil || a.now().Sub(clock.Modified(info)) >= a.AskInterval
+	return a.AskInterval > 0 && a.now().Sub(k.Asked).Abs() >= a.AskInterval
 }
 
 // askOf asks the queue for a task, and does what follows from its answer.
@@ -32,8 +26,7 @@ func (a *Agent) askOf(ctx context.Context, t turn) (*Tracked, error) {
 		return after, failed
 	}
 	t.x.notes &^= due
-	state, err := a.Queue.State(ctx, t.k.Task)
-	switch {
+	switch state, err := a.Queue.State(ctx, t.k.Task); {
 	case forgotten(err):
 		t.hear(err)
 	case err != nil: // it is not needed for the rest
@@ -41,9 +34,7 @@ func (a *Agent) askOf(ctx context.Context, t turn) (*Tracked, error) {
 		t.x.word, t.job.State = ended, state
 		fallthrough
 	default:
-		if err := t.d.replace(askedFile, nil, 0o600); err != nil {
-			return &t.k, err
-		}
+		t.k.Asked = a.now()
 	}
 	return a.act(ctx, t)
 }

@@ -212,7 +212,6 @@ const (
 	recordFile  = "task.json"
 	lockFile    = "lock"
 	stopFile    = "stop"     // a stop of the task is requested
-	askedFile   = "asked"    // when the queue was last asked for the task's state
 	headFile    = "head.log" // the agent's lines before the job's output
 	tailFile    = "tail.log" // the agent's lines after the job's output
 	envFile     = runner.EnvFile

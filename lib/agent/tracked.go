@@ -30,6 +30,7 @@ type Tracked struct {
 	LogSize    int64        `json:"log_size,omitempty"` // bytes of the log that are published
 	Output     int64        `json:"output,omitempty"`   // how many of them are the job's output
 	Restarts   int          `json:"restarts,omitempty"`
+	Asked      time.Time    `json:"asked,omitzero"`       // when the queue was last asked for the state of a task whose job costs money
 	Reassigned bool         `json:"reassigned,omitempty"` // the queue says that it belongs to another agent
 
 	output int64 // size of the job's output now

@@ -45,6 +45,8 @@ func scanTracked(object string) (k Tracked, ok bool) {
 			k.Submitted = s.time()
 		case "since":
 			k.Since = s.time()
+		case "asked":
+			k.Asked = s.time()
 		case "lost":
 			k.Lost = s.true()
 		case "missing":

@@ -20,6 +20,7 @@ func TestScanTracked(t *testing.T) {
 			Missing: gone(1), Unaccounted: gone(30), Rules: "oom: mem*2",
 		},
 		Process: "p1", Since: at.Add(time.Minute), Absent: gone(2), Reported: task.Running, LogSize: 4096, Output: 10, Restarts: 2,
+		Asked:      at.Add(time.Second),
 		Reassigned: true,
 	}
 	for _, part := range []any{k, k.Ref} {

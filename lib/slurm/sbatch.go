@@ -1,13 +1,18 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
@@ -46,7 +51,9 @@ func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 		defer script.Close()
 		cmd.Stdin = script
 	}
-	out, err := c.Command(ctx, cmd)
+	without := *c
+	without.Run = impatient{cmp.Or(c.Run, command.System)}
+	out, err := without.Command(ctx, cmd)
 	id, parseErr := parseSubmitted(out)
 	switch {
 	case parseErr == nil && (err == nil || strings.HasSuffix(string(out), "\n")): // without the newline, the id may be truncated
@@ -55,6 +62,62 @@ func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 		return "", err
 	}
 	return "", parseErr
+}
+
+// queueFull are words of sbatch at MaxJobCount.
+var queueFull = []string{"unable to accept job, sleeping and retrying", "queue full, sleeping and retrying"}
+
+// QueueFull reports whether a refusal says that the controller accepts no more jobs of anybody.
+func QueueFull(refusal string) bool {
+	return slices.ContainsFunc(queueFull, func(words string) bool { return strings.Contains(refusal, words) })
+}
+
+// impatient ends sbatch when it says that the controller accepts no more jobs: it would try again for two minutes, the first time
+// after a second. After that time, it is not known whether there is a job.
+type impatient struct{ command.Runner }
+
+const firstTry = 900 * time.Millisecond
+
+func (r impatient) Run(ctx context.Context, cmd command.Cmd) (command.Result, error) {
+	running, end := context.WithCancel(ctx)
+	defer end()
+	said := &complaints{end: end}
+	cmd.Stderr = said
+	result, err := r.Runner.Run(running, cmd)
+	said.Lock()
+	defer said.Unlock()
+	var exit *command.ExitError
+	switch full := !said.full.IsZero(); {
+	case full && ctx.Err() == nil && errors.Is(err, context.Canceled) && clock.Since(said.full) < firstTry:
+		err = &command.ExitError{Name: cmd.Name, Code: 1, Stderr: said.text.String()}
+	case full && ctx.Err() == nil && errors.Is(err, context.Canceled):
+		err = &command.TimeoutError{Name: cmd.Name, Timeout: firstTry}
+	case errors.As(err, &exit) && exit.Stderr == "":
+		exit.Stderr = said.text.String()
+	}
+	return result, err
+}
+
+// complaints are what sbatch has written to its standard error.
+type complaints struct {
+	sync.Mutex
+	text strings.Builder
+	full time.Time // when it said that the queue is full
+	end  func()
+}
+
+// maxComplaints limits what is kept of them.
+const maxComplaints = 64 << 10
+
+func (s *complaints) Write(p []byte) (int, error) {
+	s.Lock()
+	defer s.Unlock()
+	s.text.Write(p[:min(len(p), maxComplaints-s.text.Len())])
+	if s.full.IsZero() && QueueFull(s.text.String()) {
+		s.full = clock.Now()
+		s.end()
+	}
+	return len(p), nil
 }
 
 // whole returns a file without a name that contains text. A pipe is not safe: if this process

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/base/nss"
@@ -14,8 +15,16 @@ import (
 
 // Limits asks the controller once for the limits on submitted jobs that its refusal may be of. Limits of
 // accounts, for which it lists all associations, are asked for only if the refusal names them. Those of accounts that the job does
-// not charge are left out, if its options name one.
+// not charge are left out, if its options name one. Of how many jobs there are of all users, the refusal tells only that it is enough.
 func (r *Runner) Limits(ctx context.Context, n runner.Needs, refusal string) ([]runner.Limit, error) {
+	if slurm.QueueFull(refusal) {
+		c, err := r.client.Config(ctx)
+		most, _ := strconv.Atoi(c["MaxJobCount"])
+		if most == 0 {
+			return nil, err
+		}
+		return []runner.Limit{{Of: "all users (MaxJobCount)", Used: most, Max: most}}, nil
+	}
 	name, err := nss.UserName(r.uid)
 	if err != nil {
 		return nil, err
