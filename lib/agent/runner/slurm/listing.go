@@ -15,6 +15,7 @@ type listing struct {
 	rows   []slurm.Job
 	ofTask map[string][]*slurm.Job // by comment
 	ofID   map[string]*slurm.Job   // by the id that scancel takes
+	ended  func() map[string]bool  // see Runner.ended, which is called once
 }
 
 func newListing(rows []slurm.Job) *listing {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
@@ -46,7 +47,9 @@ func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
 	r.squeue.Look = func(ctx context.Context) (*listing, error) {
 		rows, _, err := r.queue(ctx)
-		return newListing(rows), err
+		l := newListing(rows)
+		l.ended = sync.OnceValue(func() map[string]bool { return r.ended(ctx, l) })
+		return l, err
 	}
 	r.stops.cancel, r.squeue.Then = client.Cancel, r.stops.run
 	if c.Arrays {
@@ -277,16 +280,12 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		if e.ref.Dir != "" {
 			e.readJournal()
 		}
-		record, ok := records[e.number()]
 		// After a crash and restart, Slurm may reuse ids: the comment shows that it is the same
 		// array.
 		array, _, isElement := strings.Cut(e.number(), "_")
 		e.siblings = isElement && shown[array] && e.queue == nil && commentOf(e.ref.Job, arrays[array]) == task.Marks(e.ref.Task)
-		if isElement && record.Comment == "" {
-			record.Comment = submitted(record)
-			ok = ok && record.Comment != ""
-		}
-		if !ok || !e.matches(record) {
+		record, ok := e.recordIn(records)
+		if !ok {
 			continue
 		}
 		if known, ok := state(record.State); record.Listed && (!ok || !known.Final()) {
@@ -295,6 +294,16 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		e.account = &record
 	}
 	return nil
+}
+
+// recordIn returns the record of the job.
+func (e *evidence) recordIn(records map[string]slurm.Record) (slurm.Record, bool) {
+	record, ok := records[e.number()]
+	if _, isElement := index(e.number()); isElement && record.Comment == "" {
+		record.Comment = submitted(record)
+		ok = ok && record.Comment != ""
+	}
+	return record, ok && e.matches(record)
 }
 
 // noAccounting reports whether an error of sacct is that of a cluster without accounting, or without the program.

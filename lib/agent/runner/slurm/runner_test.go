@@ -249,6 +249,38 @@ func TestARecordOfAnotherJob(t *testing.T) {
 	}
 }
 
+// Jobs that squeue does not show are looked for together in accounting; only those that it does not show as ended for ever are asked for.
+func TestStopsOfForgottenJobsShareCalls(t *testing.T) {
+	const tasks = 100
+	c := &cluster{}
+	for i := range tasks {
+		end := "CANCELLED by 1000"
+		switch i {
+		case 1:
+			end = "CANCELLED" // by a controller that has dropped it
+		case 2:
+			end = "NODE_FAIL" // and may be requeued
+		}
+		if i > 0 {
+			c.sacct += fmt.Sprintf("%d|%s|0:0|2026-11-20T18:02:47|2026-11-20T18:03:00|PONOS_TASK=t%[1]d|ponos-x|\n", i, end)
+		}
+	}
+	r := newRunner(c)
+	r.stopWait = 10 * time.Minute
+	var wg sync.WaitGroup
+	for i := range tasks {
+		wg.Go(func() {
+			if err := r.Stop(t.Context(), runner.Ref{Task: task.ID(fmt.Sprintf("t%d", i)), Job: fmt.Sprint(i)}); err != nil {
+				t.Errorf("t%d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if looks := c.asked["squeue"]; looks > 3 || c.asked["sacct"] > looks || c.asked["scontrol"] != 3 || c.asked["scancel"] > 0 {
+		t.Errorf("asked %v for %d stops", c.asked, tasks)
+	}
+}
+
 // Any number of stops at once takes two or three calls of squeue, and scancel for some hundred jobs each. An error about one job
 // is not that of the others.
 func TestStopsShareCalls(t *testing.T) {

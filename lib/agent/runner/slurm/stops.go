@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -23,6 +24,22 @@ type stops struct {
 
 	mu   sync.Mutex
 	next []*cancelling
+	open map[string]runner.Ref // the jobs that stops wait for
+}
+
+// waits notes a job that a stop waits for, until over is called.
+func (s *stops) waits(ref runner.Ref) (over func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[string]runner.Ref{}
+	}
+	s.open[ref.Job] = ref
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, ref.Job)
+	}
 }
 
 // cancelling is a job that is cancelled; err is read by the looks after that.
@@ -102,6 +119,9 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	if pack.IsJob(ref.Job) {
 		ref.Job = "" // there may be another one
 	}
+	if ref.Job != "" {
+		defer r.stops.waits(ref)()
+	}
 	cancelled := map[string]*cancelling{}
 	return r.squeue.Until(ctx, func(l *listing) (watch.Next, error) {
 		alive, err := r.aliveOf(ctx, l, ref, cancelled[ref.Job] != nil)
@@ -120,8 +140,33 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	})
 }
 
+// ended returns the jobs that stops wait for, that a listing does not show, and that have ended for ever according to accounting, by
+// one query for all.
+func (r *Runner) ended(ctx context.Context, l *listing) map[string]bool {
+	r.stops.mu.Lock()
+	all := map[string]evidence{}
+	for id, ref := range r.stops.open {
+		if l.ofID[id] == nil {
+			all[id] = evidence{ref: ref}
+		}
+	}
+	r.stops.mu.Unlock()
+	ended := map[string]bool{}
+	_ = r.accounting.ask(ctx, r.now, func(ctx context.Context) error { // without an answer, each is asked for
+		records, err := r.client.Account(ctx, slices.Sorted(maps.Keys(all)))
+		for id, e := range all {
+			record, ok := e.recordIn(records)
+			s, known := state(record.State)
+			forEver := known && s.Final() && !states[record.State].is(requeue) && (record.State != "CANCELLED" || record.By != "")
+			ended[id] = err == nil && ok && forEver
+		}
+		return err
+	})
+	return ended
+}
+
 // aliveOf returns the jobs of a task that have not ended. One that the listing does not show is asked for, unless it was
-// cancelled: Slurm has forgotten it, or the listing is wrong. Its id may have been reused.
+// cancelled or has ended according to accounting: Slurm has forgotten it, or the listing is wrong. Its id may have been reused.
 func (r *Runner) aliveOf(ctx context.Context, l *listing, ref runner.Ref, cancelled bool) (alive []string, err error) {
 	mark := task.Marks(ref.Task)
 	for _, row := range l.ofTask[mark] {
@@ -129,7 +174,7 @@ func (r *Runner) aliveOf(ctx context.Context, l *listing, ref runner.Ref, cancel
 			alive = append(alive, row.Number())
 		}
 	}
-	if ref.Job == "" || cancelled || l.ofID[ref.Job] != nil {
+	if ref.Job == "" || cancelled || l.ofID[ref.Job] != nil || l.ended()[ref.Job] {
 		return alive, nil
 	}
 	shown, err := r.client.JobDetails(ctx, ref.Job)
