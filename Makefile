@@ -142,8 +142,8 @@ chaos: ## break everything around agents and pools for TIME, by the choices of S
 hostile: ## submit what lfind finds to 100 requests of each of five users, drawn from SEED, on a hostile cluster of real Slurm
 	PONOS_TEST_SLURM=require PONOS_CASES=100 PONOS_SEED=$(SEED) $(GOTEST) -v -count=1 -timeout 60m ./testscripts/lfind/hostile
 
-forecast: ## measure how good the forecasts of fairshare are: PROBES jobs on a real Slurm, about 5 s each
-	PONOS_TEST_SLURM=require PONOS_FORECAST=$(PROBES) $(GOTEST) -v -count=1 -run 'TestSlurm/forecasts' -timeout 120m ./testscripts/fairshare/cluster
+forecast: ## measure how good the forecasts of fairshare are: PROBES jobs on a real Slurm, about 5 s each, and 100 holes
+	PONOS_TEST_SLURM=require PONOS_FORECAST=$(PROBES) PONOS_HOLES=100 $(GOTEST) -v -count=1 -run 'TestSlurm/(forecasts|sure_holes)' -timeout 180m ./testscripts/fairshare/cluster
 
 bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./lib/agent ./lib/advise/forecast ./lib/pool/core ./testscripts/...

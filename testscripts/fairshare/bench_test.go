@@ -18,7 +18,7 @@ const benchJobs = 100_000
 
 // longQueue writes answers of squeue and sprio for a long queue: every job on its
 // own, as a cluster without arrays has it; one in ten waits in two partitions.
-func longQueue(b *testing.B, dir string) {
+func longQueue(b testing.TB, dir string) {
 	b.Helper()
 	recorded := filepath.Join(harness.Root(), "lib/slurm/testdata/22.05.8/queue")
 	for _, name := range []string{"config.txt", "partitions.txt", "node.txt", "reservation.txt", "sshare.table"} {
@@ -63,7 +63,7 @@ func longQueue(b *testing.B, dir string) {
 	}
 }
 
-func create(b *testing.B, dir, name string) *bufio.Writer {
+func create(b testing.TB, dir, name string) *bufio.Writer {
 	b.Helper()
 	f, err := os.Create(filepath.Join(dir, name))
 	if err != nil {

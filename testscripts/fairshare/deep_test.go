@@ -24,7 +24,7 @@ const (
 
 // deepQueue writes answers of a full cluster of 5,000 nodes, on each of which a job runs, and for which benchJobs wait that all
 // have a record of scontrol; accounting knows the jobs of the last month. It returns the environment in which they are given.
-func deepQueue(b *testing.B, dir string) []string {
+func deepQueue(b testing.TB, dir string) []string {
 	b.Helper()
 	recorded := filepath.Join(harness.Root(), "lib/slurm/testdata/22.05.8/queue")
 	for _, name := range []string{"config.txt", "sshare.table", "now", "licenses.txt"} {

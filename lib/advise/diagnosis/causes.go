@@ -273,6 +273,8 @@ func (d *diagnosing) after(w *forecast.Job) {
 			continue
 		}
 		switch {
+		case j.Held:
+			d.prove("job %s is held", j.Label)
 		case !j.Running:
 			d.prove("job %s waits itself", j.Label)
 		case j.End == forecast.Forever:

@@ -390,12 +390,12 @@ type Scored struct {
 }
 
 // Calibrate corrects a forecast by the outcomes of past ones, in the order in which these
-// became known, those that are open last. The miss of each, as the logarithm of a ratio over
-// the width of its range, is a score. Jobs that still wait are scores of which only a lower
+// became known, those that are open last. How far each outcome was from the median and the bounds of its replays, as the logarithm of a
+// ratio, are scores. Jobs that still wait are scores of which only a lower
 // bound is known: left out, they would make all waits look short after a burst
-// (the estimate of Kaplan and Meier, 1958). Of the scores, the median corrects the median,
-// and outer quantiles are the bounds; which ones follows from how many past ranges held
-// (adaptive conformal inference, Gibbs and Candès, 2021), so that nine of ten hold where
+// (the estimate of Kaplan and Meier, 1958). The median of its scores corrects the median,
+// and outer quantiles of theirs the bounds (conformalized quantile regression, Romano, Patterson and Candès, 2019); which ones follows
+// from how many past ranges held (adaptive conformal inference, Gibbs and Candès, 2021), so that nine of ten hold where
 // the future is not like the past, too.
 func Calibrate(past []Scored, median, low, high float64) (newMedian, newLow, newHigh float64) {
 	const step, few = 0.05, 10
@@ -404,7 +404,7 @@ func Calibrate(past []Scored, median, low, high float64) (newMedian, newLow, new
 	}
 	missed := 0.1
 	known := 0
-	scores := make([]score, 0, len(past))
+	var scores [3][]score // of the median, the lower and the upper bound
 	for i := range past {
 		p := &past[i]
 		switch held := p.Actual <= p.High+1 && p.Actual >= p.Low-1; {
@@ -418,15 +418,15 @@ func Calibrate(past []Scored, median, low, high float64) (newMedian, newLow, new
 		if !p.Open {
 			known++
 		}
-		scores = append(scores, score{math.Log((p.Actual+coarse)/(p.RawMedian+coarse)) / logWidth(p.RawLow, p.RawHigh), p.Open})
+		for k, raw := range []float64{p.RawMedian, p.RawLow, p.RawHigh} {
+			scores[k] = append(scores[k], score{math.Log((p.Actual + coarse) / (min(raw, 30*86400) + coarse)), p.Open})
+		}
 	}
 	at := func(wait, by float64) float64 { return max(0, (wait+coarse)*math.Exp(by)-coarse) }
-	// With few, what the replays have, and on both sides twice what they leave out.
-	newMedian, newLow, newHigh = median, at(low, -2*beside), at(high, 2*beside)
+	newMedian, newLow, newHigh = median, at(low, -alone), at(high, alone)
 	if known >= few {
-		q, width := quantiles(scores, missed/2, 0.5, 1-missed/2), logWidth(low, high)
-		q[1] *= float64(known) / float64(known+2*few) // a few may be off by chance
-		newMedian, newLow, newHigh = at(median, q[1]*width), at(median, q[0]*width), at(median, q[2]*width)
+		by := quantile(scores[0], 0.5) * float64(known) / float64(known+2*few) // a few may be off by chance
+		newMedian, newLow, newHigh = at(median, by), at(low, quantile(scores[1], missed/2)), at(high, quantile(scores[2], 1-missed/2))
 	}
 	if newLow, newHigh = max(0, newLow-turn), newHigh+turn; math.IsInf(high, 1) {
 		newHigh = high
@@ -435,8 +435,8 @@ func Calibrate(past []Scored, median, low, high float64) (newMedian, newLow, new
 }
 
 // beside is by how much, as the logarithm of a ratio, a wait differs from what the best of replays has of it: they know neither who
-// will submit what, nor how priorities change.
-const beside = 0.7
+// will submit what, nor how priorities change; alone is by how much the range of replays is widened where few outcomes are known.
+const beside, alone = 0.2, 1
 
 // Beside is a forecast whose outcome was the later or earlier by what its replays leave out.
 func (s Scored) Beside(later bool) Scored {
@@ -455,22 +455,15 @@ const turn = 5
 // coarse, in seconds, is what two waits may differ by without being different.
 const coarse = 20
 
-// logWidth is how wide a range is; at least 1, as the replays do not know all that is
-// uncertain.
-func logWidth(low, high float64) float64 {
-	return math.Log((min(high, 30*86400)+coarse)/(low+coarse)) + 1
-}
-
 // score is how far a forecast was off; open means at least that far.
 type score struct {
 	value float64
 	open  bool
 }
 
-// quantiles are those of scores of which some are lower bounds only; beyond what is known,
+// quantile is that of scores of which some are lower bounds only; beyond what is known,
 // the highest.
-func quantiles(scores []score, levels ...float64) []float64 {
-	scores = slices.Clone(scores)
+func quantile(scores []score, level float64) float64 {
 	slices.SortFunc(scores, func(a, b score) int {
 		if a.value == b.value && a.open != b.open { // known ones first
 			if a.open {
@@ -480,21 +473,16 @@ func quantiles(scores []score, levels ...float64) []float64 {
 		}
 		return cmp.Compare(a.value, b.value)
 	})
-	list := make([]float64, len(levels))
-	for i, part := range levels {
-		list[i] = scores[len(scores)-1].value
-		beyond := 1.0
-		for k, s := range scores {
-			if s.open {
-				continue
-			}
-			if beyond *= 1 - 1/float64(len(scores)-k); 1-beyond >= part-1e-9 {
-				list[i] = s.value
-				break
-			}
+	beyond := 1.0
+	for k, s := range scores {
+		if s.open {
+			continue
+		}
+		if beyond *= 1 - 1/float64(len(scores)-k); 1-beyond >= level-1e-9 {
+			return s.value
 		}
 	}
-	return list
+	return scores[len(scores)-1].value
 }
 
 // slack, in seconds, is how exactly a start can be forecast at all: turns of the scheduler.

@@ -100,9 +100,9 @@ func (s *Start) byLimits(ctx context.Context, part time.Duration, w *forecast.Wo
 	}
 }
 
-// limited is when the first of some rows starts if all jobs run to their time limits; Forever: not within the horizon.
-func limited(over func() bool, w *forecast.World, rows []int, now int64) (first int64, done bool) {
-	starts := forecast.Replay(over, w, rows, forecast.Course{
+// replayLimits is when each of some rows starts if all jobs run to their time limits; 0: not within the horizon.
+func replayLimits(over func() bool, w *forecast.World, rows []int, now int64) []int64 {
+	return forecast.Replay(over, w, rows, forecast.Course{
 		Run: func(j *forecast.Job) int64 {
 			if j.Running {
 				return max(1, j.End-j.Start)
@@ -110,6 +110,29 @@ func limited(over func() bool, w *forecast.World, rows []int, now int64) (first 
 			return max(1, j.Limit)
 		}, Until: now + int64(startHorizon/time.Second), Turns: 100, Work: 4_000_000,
 	})
+}
+
+// Throttled is when arrays start their next task whose own limit keeps them back, by row, in the same way; those of which there was
+// no time to know it are missing.
+func (n *Planner) Throttled(over func() bool) map[int]int64 {
+	var rows []int
+	for row := range n.Jobs {
+		if n.Plan.Results[row].Verdict == forecast.ArrayThrottle {
+			rows = append(rows, row)
+		}
+	}
+	starts := map[int]int64{}
+	if len(rows) > 0 {
+		for k, start := range replayLimits(over, n.World, rows, n.Now.Unix()) {
+			starts[rows[k]] = start
+		}
+	}
+	return starts
+}
+
+// limited is when the first of some rows starts if all jobs run to their time limits; Forever: not within the horizon.
+func limited(over func() bool, w *forecast.World, rows []int, now int64) (first int64, done bool) {
+	starts := replayLimits(over, w, rows, now)
 	first = forecast.Forever
 	for _, start := range starts {
 		if start > 0 {

@@ -104,7 +104,7 @@ func (v *pastView) story(p *page, w *slurm.Waited) {
 	switch {
 	case held == 0:
 	case w.Eligible == 0:
-		p.line("  ", "not eligible for %s: a hold, a begin time or a dependency kept it", span(held))
+		p.line("  ", "not eligible for %s: a hold, a begin time, a dependency or the limit of its array kept it", span(held))
 	default:
 		p.line("  ", "eligible %s, %s later", unit.ShortTime(w.Eligible, v.at), span(held))
 	}

@@ -1,6 +1,7 @@
 package fairshare
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -77,7 +78,8 @@ func (v *queueView) list(p *page, rows []int, chosen string) {
 	}
 	t.Header, weights = append(t.Header, "START", "WHY"), append(weights, "", "")
 	offset := 0
-	if v.hasFactors && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
+	factors := slices.ContainsFunc(rows, func(i int) bool { return v.standings[i].factors != nil })
+	if factors && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
 		offset = 1
 		t.Add(weights...) // as sprio -w shows them
 	}
@@ -104,8 +106,12 @@ func (v *queueView) list(p *page, rows []int, chosen string) {
 				cells = append(cells, "-")
 			}
 		}
-		starts = starts || j.Start > 0
-		t.Add(append(cells, unit.ShortTime(j.Start, v.at), why[i].Text)...)
+		start := unit.ShortTime(cmp.Or(j.Start, why[i].Start), v.at)
+		if why[i].Kind == diagnosis.Never {
+			start = "never"
+		}
+		starts = starts || start != ""
+		t.Add(append(cells, start, why[i].Text)...)
 	}
 	if chosen == "" {
 		t.Omit = append(t.Omit, " ")

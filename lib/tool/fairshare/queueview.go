@@ -39,21 +39,20 @@ type queueQuery struct {
 //	query -> Slurm's rows, and a plan of them -> a standing for each, their order -> the rows that were requested, with why they wait
 type queueView struct {
 	queueQuery
-	at         time.Time
-	config     slurm.Config
-	weights    priority.Weights
-	limits     []slurm.Partition
-	jobs       []slurm.Job
-	noFactors  string // why sprio has none
-	hasFactors bool
-	standings  []standing            // of each job
-	order      []int                 // of all pending jobs, indices into jobs
-	waiting    map[string]int        // jobs in line, by partition
-	rows       []int                 // the jobs that are shown
-	subject    []int                 // of them, the rows of the one job whose story is told
-	facts      diagnosis.Facts       // what diagnoses follow from
-	why        []diagnosis.Diagnosis // of a list, why each of its rows waits
-	hidden     bool                  // Slurm hides the nodes, so there is no plan
+	at        time.Time
+	config    slurm.Config
+	weights   priority.Weights
+	limits    []slurm.Partition
+	jobs      []slurm.Job
+	noFactors string                // why sprio has none
+	standings []standing            // of each job
+	order     []int                 // of all pending jobs, indices into jobs
+	waiting   map[string]int        // jobs in line, by partition
+	rows      []int                 // the jobs that are shown
+	subject   []int                 // of them, the rows of the one job whose story is told
+	facts     diagnosis.Facts       // what diagnoses follow from
+	why       []diagnosis.Diagnosis // of a list, why each of its rows waits
+	hidden    bool                  // Slurm hides the nodes, so there is no plan
 }
 
 // standing is where a row of the queue stands.
@@ -143,14 +142,14 @@ func (q *queueQuery) look(ctx context.Context) (*queueView, error) {
 	}
 	v := &queueView{
 		queueQuery: *q, at: q.ask.Now(), config: said.config, weights: planner.Weights(said.config), limits: said.limits, jobs: said.jobs,
-		noFactors: said.noFactors, hasFactors: said.factors.At != nil, hidden: said.hidden,
+		noFactors: said.noFactors, hidden: said.hidden,
 	}
 	v.facts = diagnosis.Facts{Partitions: v.limits, Now: v.at}
-	if v.config.Multifactor() && !v.hasFactors && v.noFactors == "" {
+	if v.config.Multifactor() && said.factors.At == nil && v.noFactors == "" {
 		v.noFactors = "sprio printed nothing"
 	}
 	plansOfOthers(v.jobs, v.limits)
-	v.stand(said)
+	v.stand(ctx, said)
 	if err := v.check(ctx); err != nil {
 		return nil, err
 	}
@@ -196,7 +195,7 @@ var kindOf = map[planner.Basis]diagnosis.StartKind{
 }
 
 // stand finds where each job stands, and when and where it starts as the plan has it.
-func (v *queueView) stand(said slurmRows) {
+func (v *queueView) stand(ctx context.Context, said slurmRows) {
 	tiers := map[string]float64{}
 	for _, p := range v.limits {
 		tiers[p.Name] = float64(p.PriorityTier)
@@ -226,13 +225,14 @@ func (v *queueView) stand(said slurmRows) {
 	}
 	if said.plan != nil {
 		v.facts = said.plan.Facts()
-		v.planned(said.plan)
+		v.planned(ctx, said.plan)
 	}
 }
 
 // planned takes ranks, starts and nodes from a plan.
-func (v *queueView) planned(n *planner.Planner) {
-	over := n.Over(context.Background())
+func (v *queueView) planned(ctx context.Context, n *planner.Planner) {
+	over := n.Over(ctx)
+	throttled := n.Throttled(over)
 	v.facts.Later = func(rows []int) (diagnosis.StartKind, int64) {
 		start, basis := n.ByLimits(over, rows)
 		return kindOf[basis], start
@@ -253,6 +253,8 @@ func (v *queueView) planned(n *planner.Planner) {
 			}
 		case forecast.Waits:
 			j.Start = r.Start
+		case forecast.ArrayThrottle:
+			j.Start = throttled[row]
 		}
 		if v.standings[i].rank = r.Rank; r.Rank == 0 {
 			v.standings[i].eligible = false

@@ -29,6 +29,42 @@ func (c cluster) diagnosed(user, job string) (all []diagnosed) {
 	return decode[doc](c.t, c.must(user, "fairshare", "jobs", "--json", job)).Jobs
 }
 
+// limits of a QoS and of associations: a job of alice's uses them up, or one that could never keep them is submitted.
+var limits = []struct {
+	of, limit, value, submit, reason string
+	never                            bool
+}{
+	{"qos high", "GrpTRES=cpu", "1", "-n1", "QOSGrpCpuLimit", false},
+	{"qos high", "GrpTRES=node", "1", "-N1", "QOSGrpNodeLimit", false},
+	{"qos high", "GrpTRES=mem", "500", "--mem=500", "QOSGrpMemLimit", false},
+	{"qos high", "GrpTRES=gres/gpu", "1", "-p gpu --gpus=1", "QOSGrpGRES", false},
+	{"qos high", "GrpJobs", "1", "-n1", "QOSGrpJobsLimit", false},
+	{"qos high", "GrpTRESRunMins=cpu", "40", "-n1 -t30", "QOSGrpCPURunMinutesLimit", false},
+	{"qos high", "MaxJobsPerUser", "1", "-n1", "QOSMaxJobsPerUserLimit", false},
+	{"qos high", "MaxTRESPerUser=node", "1", "-N1", "QOSMaxNodePerUserLimit", false},
+	{"qos high", "MaxTRESPerUser=mem", "500", "--mem=500", "QOSMaxMemoryPerUser", false},
+	{"qos high", "MaxTRESPerUser=gres/gpu", "1", "-p gpu --gpus=1", "QOSMaxGRESPerUser", false},
+	{"qos high", "MaxJobsPerAccount", "1", "-n1", "MaxJobsPerAccount", false},
+	{"qos high", "MaxTRESPerAccount=cpu", "1", "-n1", "MaxCpuPerAccount", false},
+	{"qos high", "MaxTRESPerAccount=gres/gpu", "1", "-p gpu --gpus=1", "MaxGRESPerAccount", false},
+	{"account research", "GrpTRES=cpu", "1", "-n1", "AssocGrpCpuLimit", false},
+	{"account research", "GrpTRES=node", "1", "-N1", "AssocGrpNodeLimit", false},
+	{"account research", "GrpTRES=mem", "500", "--mem=500", "AssocGrpMemLimit", false},
+	{"account research", "GrpTRES=gres/gpu", "1", "-p gpu --gpus=1", "AssocGrpGRES", false},
+	{"account research", "GrpJobs", "1", "-n1", "AssocGrpJobsLimit", false},
+	{"account research", "GrpTRESRunMins=cpu", "40", "-n1 -t30", "AssocGrpCPURunMinutesLimit", false},
+	{"qos high", "MaxTRES=cpu", "1", "-n2", "QOSMaxCpuPerJobLimit", true},
+	{"qos high", "MaxTRES=node", "1", "-N2", "QOSMaxNodePerJobLimit", true},
+	{"qos high", "MaxTRES=gres/gpu", "1", "-p gpu --gpus=2", "QOSMaxGRESPerJob", true},
+	{"qos high", "MaxTRES=mem", "500", "--mem=600", "QOSMaxMemoryPerJob", true},
+	{"qos high", "MaxTRESMins=cpu", "5", "-n1 -t30", "QOSMaxCpuMinutesPerJobLimit", true},
+	{"qos high", "MinTRESPerJob=gres/gpu", "1", "-p gpu -n1", "QOSMinGRES", true},
+	{"user alice where account=research", "MaxTRES=cpu", "1", "-n2", "AssocMaxCpuPerJobLimit", true},
+	{"user alice where account=research", "MaxTRES=node", "1", "-N2", "AssocMaxNodePerJobLimit", true},
+	{"user alice where account=research", "MaxTRES=gres/gpu", "1", "-p gpu --gpus=2", "AssocMaxGRESPerJob", true},
+	{"user alice where account=research", "MaxWall", "10", "-n1 -t30", "AssocMaxWallDurationPerJobLimit", true},
+}
+
 // TestReasonsOfSlurm makes jobs wait on the real cluster for one reason after the other, compares the
 // diagnosis with what was arranged, runs the advised command as the job's owner, and looks whether it helps.
 func TestReasonsOfSlurm(t *testing.T) {
@@ -60,9 +96,21 @@ func TestReasonsOfSlurm(t *testing.T) {
 		configured([]byte(text))
 	}
 	restore := func() { configured(original) }
+	restarted := func(text []byte) { // as a change of the priority plugin demands it
+		if err := os.WriteFile(slurmConf, text, 0o644); err != nil {
+			c.t.Fatal(err)
+		}
+		c.must("root", "scontrol", "shutdown", "slurmctld")
+		answers := func() bool { _, _, code := c.as("root", "scontrol", "ping"); return code == 0 }
+		c.until("the end of slurmctld", func() bool { return !answers() })
+		c.until("a new slurmctld", func() bool {
+			c.as("root", "env", "PONOS_CLUSTER_DAEMON="+c.dir, "sh", "-c", "exec slurmctld >/dev/null 2>&1") // the port may still be taken
+			return answers()
+		})
+	}
 	features := strings.TrimSpace(c.must("root", "sinfo", "--noheader", "--nodes=small1", "--format=%f"))
 	features, _, _ = strings.Cut(features, "\n")
-	for _, k := range []struct {
+	type arranged struct {
 		name   string
 		before func()
 		submit []string // options of sbatch; {} is a job of alice's that runs, {failed} one that has failed
@@ -77,7 +125,8 @@ func TestReasonsOfSlurm(t *testing.T) {
 		// preempted: the job runs, and waits again when its place is taken.
 		preempted bool
 		undo      func()
-	}{
+	}
+	cases := []arranged{
 		{name: "array", submit: []string{"--array=1-5%1", "-t2"}, reason: "JobArrayTaskLimit", cause: "array", starts: "by",
 			says: `lets 1 task run at a time.*the first ends`, helps: true},
 		{name: "nodes", before: fill, submit: []string{"-t20"}, reason: "Resources|Priority|None", cause: "nodes", starts: "by",
@@ -157,10 +206,10 @@ func TestReasonsOfSlurm(t *testing.T) {
 			cause: "nodes|begin", starts: "by", says: `gpu1 is taken by \d+, until|is to begin at`},
 		{name: "priority/basic", before: func() {
 			fill()
-			configure("PriorityType=priority/basic")
-			first := c.submit("bob", "-p", "cpu", "-N2", "--exclusive", "-t", "60")
-			c.must("root", "scontrol", "update", "JobId="+first, "Priority=100000000") // whatever the two have used so far
-		}, submit: []string{"-p", "cpu", "-t", "100"}, reason: "Priority|Resources|None", cause: "others", starts: "by", says: `1 job comes before it in cpu`, undo: restore},
+			restarted(regexp.MustCompile(`(?m)^PriorityType=.*`).ReplaceAll(original, []byte("PriorityType=priority/basic")))
+			c.submit("bob", "-p", "cpu", "-N2", "--exclusive", "-t", "60")
+		}, submit: []string{"-p", "cpu", "-t", "100"}, reason: "Priority|Resources|None", cause: "others", starts: "by", says: `1 job comes before it in cpu`,
+			undo: func() { restarted(original) }},
 		{name: "node that saves power", before: func() {
 			configure("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTimeout=30", "ResumeTimeout=60", "SuspendTime=100000")
 			c.must("root", "scontrol", "update", "nodename=small1", "state=power_down_force", "reason=idle")
@@ -174,7 +223,29 @@ func TestReasonsOfSlurm(t *testing.T) {
 					return strings.TrimSpace(c.must("root", "sinfo", "--noheader", "--nodes=small1", "--partition=gpu_small", "--format=%T")) == "idle"
 				})
 			}},
-	} {
+	}
+	for _, l := range limits {
+		of := "modify " + l.of + " set "
+		set := func(value string) func() {
+			return admin(append([]string{"sacctmgr", "-iQ"}, strings.Fields(of+l.limit+"="+value)...)...)
+		}
+		submit := strings.Fields(l.submit)
+		if strings.HasPrefix(l.of, "qos") {
+			submit = append(submit, "--qos=high")
+		}
+		k := arranged{name: l.reason, before: set(l.value), submit: submit, reason: l.reason, cause: "limit", starts: "by", says: `allowed.*leaves room for this job from`, undo: set("-1")}
+		if l.never {
+			k.cause, k.starts, k.says = "request", "never", `allowed|demands|CPU minutes`
+		} else {
+			k.before = func() {
+				set(l.value)()
+				first := c.submit("alice", append([]string{"-t30"}, submit...)...)
+				c.until("a job that uses the limit up", func() bool { return c.state(first) == "RUNNING" })
+			}
+		}
+		cases = append(cases, k)
+	}
+	for _, k := range cases {
 		t.Run(k.name, func(t *testing.T) {
 			c.t = t
 			c.emptyQueue()
@@ -247,6 +318,17 @@ func TestReasonsOfSlurm(t *testing.T) {
 			first, _, _ := strings.Cut(c.must("alice", "fairshare", "jobs", job), "; ")
 			if plain := strings.Join(strings.Fields(first), " "); !strings.HasPrefix(plain, "job "+job) || !strings.Contains(plain, " waits: "+d.Why) {
 				t.Errorf("jobs begins with %q, not with %q", plain, d.Why)
+			}
+			type list struct {
+				Jobs []struct {
+					ID    string  `json:"job_id"`
+					Start *string `json:"start_time"`
+				}
+			}
+			for _, row := range decode[list](t, c.must("alice", "fairshare", "jobs", "--json")).Jobs {
+				if k.cause == "array" && strings.HasPrefix(row.ID, job) && row.Start == nil {
+					t.Error("the list has no start of an array that its own limit keeps back")
+				}
 			}
 			never := strings.Contains(strings.Join(strings.Fields(c.must("alice", "fairshare", "when", job)), " "), "will not start as it is")
 			if never != (d.Starts == "never") {

@@ -14,7 +14,8 @@ import (
 )
 
 // sureHoles fills the cluster by chance, and submits jobs for holes of now that are said
-// to be sure, as they are printed and with the lowest priority: each has to start.
+// to be sure, as they are printed and with the lowest priority: each has to start. It also counts how often one that is a tenth longer
+// starts at once, so that the hole was longer than it was said to be.
 // PONOS_HOLES says how many scenarios there are, PONOS_SEED which is the first.
 func (c cluster) sureHoles() {
 	scenarios, seed := 2, uint64(1)
@@ -24,7 +25,7 @@ func (c cluster) sureHoles() {
 	if n, err := strconv.ParseUint(os.Getenv("PONOS_SEED"), 10, 64); err == nil {
 		seed = n
 	}
-	sure, started := 0, 0
+	sure, started, longer, short := 0, 0, 0, 0
 	for ; scenarios > 0; scenarios, seed = scenarios-1, seed+1 {
 		random := rand.New(rand.NewPCG(seed, 2))
 		one := func(of ...string) string { return of[random.IntN(len(of))] }
@@ -58,6 +59,7 @@ func (c cluster) sureHoles() {
 				Holes []struct {
 					Now       bool
 					Certainty string
+					Seconds   *int64   `json:"time_limit_seconds"`
 					Options   []string `json:"sbatch_options"`
 					Delays    []string
 				}
@@ -67,10 +69,14 @@ func (c cluster) sureHoles() {
 			c.t.Fatal(err)
 		}
 		var offers, named [][]string
+		var lengths []int64
 		for _, p := range doc.Partitions {
 			for _, h := range p.Holes {
 				if h.Certainty == "sure" {
 					offers, named = append(offers, h.Options), append(named, h.Delays)
+					if lengths = append(lengths, 7*86400); h.Seconds != nil {
+						lengths[len(lengths)-1] = *h.Seconds
+					}
 				} else if h.Certainty == "out_of_reach" && len(h.Options) > 0 {
 					c.t.Errorf("seed %d: options for a hole that is out of reach: %v", seed, h.Options)
 				}
@@ -80,6 +86,14 @@ func (c cluster) sureHoles() {
 			sure++
 			chosen := random.IntN(len(offers))
 			options, before := offers[chosen], c.starts()
+			if lengths[chosen] < 5*86400 { // no partition lets a job run for longer than a week
+				longer++
+				more := fmt.Sprintf("--time=%d", lengths[chosen]*11/600+2)
+				if c.startsAtOnce(append(slices.Clone(options), more)) { // the last one of an option counts
+					short++
+					c.t.Logf("seed %d: a longer job starts at once: %v\n%s", seed, options, c.picture())
+				}
+			}
 			job := c.submit("bob", append([]string{"--nice=100000"}, options...)...)
 			running := func() bool { return c.state(job) == "RUNNING" }
 			for range 180 { // no other job reaches its time limit within that time
@@ -120,7 +134,21 @@ func (c cluster) sureHoles() {
 			c.must("root", "scontrol", "delete", "ReservationName=random")
 		}
 	}
-	c.t.Logf("%d of %d jobs started in sure holes", started, sure)
+	c.t.Logf("%d of %d jobs started in sure holes; %d of %d holes were longer than said", started, sure, short, longer)
+}
+
+// startsAtOnce submits a job, reports whether it starts, and takes it away again.
+func (c cluster) startsAtOnce(options []string) (starts bool) {
+	job := c.submit("bob", append([]string{"--nice=100000"}, options...)...)
+	for range 8 { // backfill looks every 2 seconds here
+		if starts = c.state(job) == "RUNNING"; starts {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	c.must("root", "scancel", job)
+	c.until("the end of the longer job", func() bool { return c.must("root", "squeue", "--noheader", "--all", "--jobs="+job) == "" })
+	return starts
 }
 
 // planned is when and where Slurm has planned a job that waits.
