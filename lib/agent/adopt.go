@@ -72,8 +72,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		return nil, errors.Join(a.scrap(ctx, job), a.abandon(d, r)) // processed, and the state directory lost since
 	case forget:
 		if x.notes&strange != 0 && x.word&absent != 0 {
-			a.Log.Warn("a job has this agent's name, but was not submitted from this data_dir; it is left alone",
-				"task", job.Task, "job", job.ID)
+			a.Log.Warn("a job was not submitted from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
 		}
 		return nil, a.abandon(d, r)
 	case yield, adopt, hold:
@@ -178,6 +177,25 @@ func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]ru
 	return jobs, nil
 }
 
+// others parts the jobs of the user's other agents, of which nothing is made, from the rest. A new state directory takes none for
+// those of others: of a task whose job was submitted from another data_dir the queue may say that it is this agent's. Nor does
+// one whose jobs cost money, which the queue is asked about in each turn.
+func (a *Agent) others(m *memory, jobs []runner.Job) (own, others []runner.Job) {
+	if !a.Store.recovered() || a.Runner.Can().Price != nil {
+		return jobs, nil
+	}
+	for _, job := range jobs {
+		if job.Claim == runner.Strange && !m.has(job.Task) {
+			others = append(others, job)
+		} else {
+			own = append(own, job)
+		}
+	}
+	return own, others
+}
+
+const othersTask = "another agent has the task"
+
 // Running is a task that has a job, as the agent sees it after listing the jobs.
 type Running struct {
 	Tracked
@@ -212,7 +230,8 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	after := a.settle(ctx, m, jobs, false)
+	own, _ := a.others(m, jobs)
+	after := a.settle(ctx, m, own, false)
 	if !after.missed {
 		after.failures = append(after.failures, a.Store.setRecovered())
 	}
@@ -228,11 +247,17 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 			state = "unknown"
 		}
 		if k.Reassigned {
-			if reason = "another agent has the task"; state.Final() {
+			if reason = othersTask; state.Final() {
 				continue
 			}
 		}
 		running = append(running, Running{*k, state, reason})
+		delete(seen, k.Task)
+	}
+	for _, job := range jobs {
+		if _, left := seen[job.Task]; left && job.Claim == runner.Strange && !job.State.Final() {
+			running = append(running, Running{Tracked{Ref: runner.Ref{Task: job.Task, Job: job.ID}}, job.State, othersTask})
+		}
 	}
 	return running, errors.Join(after.failures...)
 }

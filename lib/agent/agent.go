@@ -146,7 +146,9 @@ func (a *Agent) namedPrograms(ctx context.Context) (named []string, known bool, 
 			recorded[id] = true
 		}
 	}
-	known = !slices.ContainsFunc(jobs, func(j runner.Job) bool { return !j.State.Final() && !recorded[j.Task] })
+	known = !slices.ContainsFunc(jobs, func(j runner.Job) bool {
+		return !j.State.Final() && !recorded[j.Task] && j.Claim != runner.Strange
+	})
 	return named, known, nil
 }
 
@@ -233,7 +235,7 @@ func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.R
 	err := readErr
 	if err == nil {
 		known.Final, known.Ended = string(r.State), a.now()
-		err = d.Write(known)
+		err = d.Note(known)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -2,7 +2,8 @@
 //
 // The runner is authoritative for what runs, the queue for what should run. The state directory is
 // a cache of both, plus what was already reported; after a kill between any two system calls, the
-// next turn rebuilds it. table.go decides and has no side effects; the other files do what it says.
+// next turn rebuilds it. table.go decides on jobs and request.go on starts and stops, without side effects; the other files do what
+// they say.
 //
 // # Face
 //

@@ -61,6 +61,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return nil, errors.Join(err, queueErr)
 	}
 	jobs, recoverErr := a.recover(ctx, m, jobs)
+	jobs, _ = a.others(m, jobs)
 	// After a failed listing, a task that the queue does not have proves nothing.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
@@ -112,39 +113,40 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	var unlocked []failure
 	a.room = Unlimited
 	held, full, unprovided := a.Store.readBreakers(), a.Store.full(), sync.OnceValue(a.unprovided)
-	actions = wanted(actions, func(action task.Action) work {
+	actions = slices.DeleteFunc(actions, func(action task.Action) bool {
 		id, d := action.ID, a.Store.Task(action.ID)
-		busy, err := d.Busy()
+		works, err := d.Busy()
 		if err != nil {
 			unlocked = append(unlocked, failure{id, err})
 		}
 		// The queue has answered before the ends that this turn finds were reported to it: that
 		// answer must not start again what had a job when the turn began.
 		r, err := d.Read()
-		recorded := r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist) // since the turn began, or that may be
-		w := work{
-			hasJob: m.has(id) || adopted[id] || recorded, busy: busy, stopping: d.StopRequested(),
-			pauses: r.pauses(now) && !a.released(r),
+		x, stops := requestOf(action.Kind, r), d.StopRequested()
+		if m.has(id) || adopted[id] || err != nil && !errors.Is(err, fs.ErrNotExist) { // or that may be
+			x.known = tracked
 		}
-		if action.Kind != task.Start || w.hasJob {
-			return w
+		x.set(busy, works && (stops || x.kind == task.Start))
+		x.set(pauses, r.pauses(now) && !a.released(r))
+		if x.kind == task.Stop || x.known == tracked {
+			return x.follow() == keep
 		}
 		kind := kindOf(action.RequiresGPU)
 		b := held[kind]
 		if !b.Full && !r.Request.IsZero() {
 			b = breaker{}
 		}
-		if b.Full && !w.busy && !w.pauses { // what cannot be submitted need not be looked at
+		if b.Full && x.follow() != keep { // what cannot be submitted need not be looked at
 			var ok bool
 			held[kind], ok, _ = b.pass(now)
-			if w.pauses = !ok; ok {
+			if x.set(pauses, !ok); ok {
 				a.room = SomeRoom
 			}
 			a.room = max(a.room, NoRoom)
 		}
-		w.pauses = w.pauses || unprovided() != ""
-		why[id] = wait{record: r, busy: busy, held: b, stuck: cmp.Or(full, unprovided())}.why(now)
-		return w
+		x.set(pauses, unprovided() != "")
+		why[id] = wait{record: r, busy: works, held: b, stuck: cmp.Or(full, unprovided())}.why(now)
+		return x.follow() == keep
 	})
 	a.explain(why)
 	return actions, errors.Join(append(failures, joinFailures(unlocked)...)...)

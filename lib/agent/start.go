@@ -16,7 +16,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -56,58 +55,77 @@ func (a *Agent) outcome(event string, r Record, reason string) task.Outcome {
 	return task.Outcome{Event: event, ID: r.ID, Slug: task.Clean(r.Slug), Runner: a.Runner.Name(), Job: r.Job, Reason: task.Clean(reason)}
 }
 
+// keptBack says why a start is not considered.
+func (a *Agent) keptBack(x request, r Record) task.Outcome {
+	switch {
+	case x.known == tracked:
+		return a.outcome("skipped", r, "the task has a job")
+	case x.hitch&pauses != 0:
+		return a.outcome("deferred", r, fmt.Sprintf("tried again at %s: %s", r.Retry.Local().Format(time.TimeOnly), r.Problem))
+	}
+	return a.outcome("skipped", r, "the task is being stopped")
+}
+
 // start does the work of Start under the task's lock.
 func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (task.Outcome, error) {
 	record, err := a.open(d)
 	if err != nil {
 		return task.Outcome{}, err
 	}
-	if record.Final != "" {
-		// The process was killed right before it moved the directory.
+	x := requestOf(task.Start, record)
+	x.set(pauses, record.pauses(a.now()) && !a.released(record))
+	x.set(stopping, x.follow() == ask && d.StopRequested() && !d.forgetStop(a.now().Add(-staleStop)))
+	switch x.follow() {
+	case finish:
 		return a.outcome("skipped", record, "the task is "+record.Final), a.finish(d.id)
+	case keep:
+		return a.keptBack(x, record), nil
 	}
-	if record.Job != "" {
-		return a.outcome("skipped", record, "the task has a job"), nil
-	}
-	if record.pauses(a.now()) && !a.released(record) {
-		at := record.Retry.Local().Format(time.TimeOnly)
-		return a.outcome("deferred", record, fmt.Sprintf("tried again at %s: %s", at, record.Problem)), nil
-	}
-	if d.StopRequested() && !d.forgetStop(a.now().Add(-staleStop)) {
-		return a.outcome("skipped", record, "the task is being stopped"), nil
-	}
-	probe := false
 	t, err := a.Queue.Task(ctx, d.id)
 	// The start action may be as old as the turn: the task may have ended since, which the
 	// definitions of some queues do not say.
 	if err == nil && (record.Attempt > 1 && record.Intent.IsZero() || !record.Retry.IsZero()) {
 		t.State, err = a.stateOf(ctx, t)
 	}
-	if err == nil && !t.State.Final() {
-		held, heldErr := "", error(nil)
-		if held, probe, heldErr = a.heldBack(t, a.requestOf(t)); heldErr != nil {
-			return task.Outcome{}, heldErr
+	x.hear(t, err)
+	why, probe := "", false
+	if x.word == has {
+		if why, probe, err = a.heldBack(t, a.requestOf(t)); err != nil {
+			return task.Outcome{}, err
 		}
-		if held != "" {
-			return a.outcome("deferred", Record{ID: d.id, Slug: t.Slug}, held), a.abandon(d, record)
+		if x.set(heldBack, why != ""); why == "" {
+			err = a.Queue.Claim(ctx, d.id)
+			x.hear(t, err)
 		}
-		err = a.Queue.Claim(ctx, d.id)
 	}
-	switch {
-	case forgotten(err):
-		return a.outcome("unknown", record, fault.Text(err)), a.abandon(d, record)
-	case errors.Is(err, queue.ErrBroken):
+	attempt, owner := 0, ""
+	if x.known == fresh && x.follow() == begin {
+		if attempt, owner, err = ownerOf(d, record); err != nil {
+			return task.Outcome{}, err
+		}
+		x.set(owned, owner != "")
+		x.set(begun, t.State == task.Running || a.Store.Submitted(d.id) >= record.Attempt)
+	}
+	if x.word == has && x.hitch&heldBack == 0 {
+		a.describe(&record, t)
+	}
+	switch x.follow() {
+	case fail:
 		return a.fail(ctx, d, record, err)
-	case err != nil:
+	case keep:
 		return task.Outcome{}, err
-	case t.State.Final() || t.State == task.Stopping:
-		return a.outcome("skipped", record, fmt.Sprintf("the task is %s", t.State)), a.abandon(d, record)
-	}
-	a.describe(&record, t)
-	if o, settled, err := a.owned(d, record); settled || err != nil {
-		return o, err
-	}
-	if (t.State == task.Running || a.Store.Submitted(d.id) >= record.Attempt) && record.Intent.IsZero() {
+	case forget:
+		o := a.outcome("skipped", record, fmt.Sprintf("the task is %s", t.State))
+		switch {
+		case why != "":
+			o = a.outcome("deferred", Record{ID: d.id, Slug: t.Slug}, why)
+		case x.word&absent != 0:
+			o = a.outcome("unknown", record, fault.Text(err))
+		}
+		return o, a.abandon(d, record)
+	case adopt:
+		return a.restore(d, record, attempt, owner)
+	case trace:
 		if o, settled, err := a.trace(ctx, d, record); settled || err != nil {
 			return o, err
 		}
@@ -415,22 +433,24 @@ func (r Record) needs() runner.Needs {
 	return runner.Needs{GPU: r.RequiresGPU, Request: r.Request, Changed: r.Changed}
 }
 
-// owned records the job that has begun a task of which there is no record: the task has removed the
+// ownerOf returns the job that has begun a task, and the attempt; "": none has, or one of an attempt that is over.
+func ownerOf(d Dir, known Record) (attempt int, job string, err error) {
+	attempt, job, err = record.LastOwner(d.Path)
+	if slices.Contains(known.Before, job) {
+		job = ""
+	}
+	return attempt, job, err
+}
+
+// restore records the job that has begun a task of which there is no record: the task has removed the
 // files of its own directory, and its job script has restored the owner.
-func (a *Agent) owned(d Dir, known Record) (o task.Outcome, settled bool, err error) {
-	if !known.Intent.IsZero() {
-		return o, false, nil
-	}
-	attempt, job, err := record.LastOwner(d.Path)
-	if err != nil || job == "" || slices.Contains(known.Before, job) {
-		return o, false, err
-	}
+func (a *Agent) restore(d Dir, known Record, attempt int, job string) (task.Outcome, error) {
 	if err := a.sayRemoved(d, job); err != nil {
-		return o, false, err
+		return task.Outcome{}, err
 	}
 	known.Attempt, known.Intent, known.Runner = attempt, a.now(), a.Runner.Name()
 	known.Job, known.Submitted, known.Lost = job, a.now(), true
-	return a.outcome("adopted", known, ""), true, d.Write(known)
+	return a.outcome("adopted", known, ""), d.Write(known)
 }
 
 // trace looks for the job of a task that was submitted, although this agent has no record of it: the

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,37 +62,43 @@ func (a *Agent) stop(ctx context.Context, d Dir, p *place) (task.Outcome, error)
 	if err != nil {
 		return task.Outcome{}, err
 	}
+	x := requestOf(task.Stop, record)
 	var ref runner.Ref
-	find := func() (err error) { ref, err = a.jobOf(ctx, d, record); return err }
-	if record.Job == "" {
-		err = a.outside(ctx, p, find)
-	} else {
-		err = find()
-	}
-	if err != nil {
-		return task.Outcome{}, err
-	}
-	if record.Job == "" {
-		// The task may have ended since the queue requested the stop, and Slurm may list its job
-		// for some time.
-		t, err := a.Queue.Task(ctx, d.id)
-		if err == nil && (ref.Job == "" || record.Intent.IsZero()) {
-			t.State, err = a.stateOf(ctx, t)
+	if x.known != done {
+		find := func() (err error) { ref, err = a.jobOf(ctx, d, record); return err }
+		if x.known == tracked {
+			err = find()
+		} else {
+			err = a.outside(ctx, p, find)
 		}
-		if err == nil && t.State.Final() && (ref.Job == "" || record.Intent.IsZero()) {
-			o := a.outcome("skipped", record, "the task is "+string(t.State))
-			_, known, err := a.Store.Finished(d.id)
-			if err != nil {
-				return task.Outcome{}, err
-			}
-			if known || record.Intent.IsZero() {
-				return o, remove.All(d.Path)
-			}
-			return o, a.finish(d.id)
-		}
-		if err != nil && !forgotten(err) && ref.Job == "" {
+		if err != nil {
 			return task.Outcome{}, err
 		}
+		x.set(shown, ref.Job != "")
+	}
+	var t task.Task
+	if x.follow() == ask {
+		// The task may have ended since the queue requested the stop, and Slurm may list its job
+		// for some time.
+		if t, err = a.Queue.Task(ctx, d.id); err == nil {
+			t.State, err = a.stateOf(ctx, t)
+		}
+		x.hear(t, err)
+	}
+	switch x.follow() {
+	case keep:
+		return task.Outcome{}, err
+	case finish:
+		state := cmp.Or(record.Final, string(t.State))
+		_, known, err := a.Store.Finished(d.id)
+		if err != nil {
+			return task.Outcome{}, err
+		}
+		o := a.outcome("skipped", record, "the task is "+state)
+		if x.known == fresh || known && x.known == meant {
+			return o, remove.All(d.Path)
+		}
+		return o, a.finish(d.id)
 	}
 	process := noArtifacts
 	report := task.Report{State: task.Stopped, Reason: "stopped at the request of the queue"}
@@ -107,7 +114,7 @@ func (a *Agent) stop(ctx context.Context, d Dir, p *place) (task.Outcome, error)
 	}
 	err = a.publishEnd(ctx, d, process, report)
 	if forgotten(err) {
-		if record.Job == "" && record.Intent.IsZero() {
+		if x.known == fresh && ref.Job == "" {
 			return a.outcome("unknown", record, fault.Text(err)), remove.All(d.Path)
 		}
 		// The next turns of ponos-poll find out whether the queue really does not have the task.

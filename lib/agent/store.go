@@ -503,7 +503,7 @@ func (d Dir) Read() (Record, error) {
 		return Record{}, err
 	}
 	// The last whole line counts. A line that was cut off was never relied on.
-	text := strings.TrimSuffix(string(b[:bytes.LastIndexByte(b, '\n')+1]), "\n")
+	text := strings.TrimRight(string(b[:bytes.LastIndexByte(b, '\n')+1]), "\n")
 	var r Record
 	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r); err != nil {
 		return Record{}, fmt.Errorf("%s: %w", d.file(recordFile), err)
@@ -534,7 +534,7 @@ func (d Dir) Stage(r Record) (keep func() error, err error) {
 }
 
 // Note appends a newer record without waiting for the disk, for what is found out again if it is
-// lost.
+// lost. What a full disk has left of an older one stays a line of its own.
 func (d Dir) Note(r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -544,7 +544,7 @@ func (d Dir) Note(r Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(slices.Concat([]byte("\n"), b, []byte("\n")))
 	return errors.Join(err, f.Close())
 }
 

@@ -393,3 +393,37 @@ func TestSubmitted(t *testing.T) {
 		t.Errorf("a tool was killed when it ended: %v, attempt %d", err, s.Submitted("b"))
 	}
 }
+
+// A line that a full disk has cut off does not spoil the one after it.
+func TestNoteAfterAPartOfOne(t *testing.T) {
+	s, err := OpenStore(t.TempDir(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Create("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write(Record{ID: "one", Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(d.file(recordFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"id":"one","att`); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Read(); err != nil || r.Attempt != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := d.Note(Record{ID: "one", Attempt: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Read(); err != nil || r.Attempt != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

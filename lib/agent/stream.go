@@ -26,6 +26,9 @@ type Stream struct {
 	Problem func(error) // called with each failure as it happens
 
 	mu       sync.Mutex
+	more     sync.Cond // of next
+	next     []task.ID // actions that are not begun yet, in order
+	all      bool      // no more will come
 	writeErr error
 	working  map[task.ID]*held
 	failures int
@@ -35,9 +38,6 @@ type Stream struct {
 
 // held are the lines that wait for the end of the work on their task.
 type held struct{ lines [][]byte }
-
-// ahead limits how many actions are read ahead.
-const ahead = 10000
 
 // Run reads records until the end of the input or of the context, whichever comes first, and waits
 // for the work that it has begun. Its error only sets the exit status: Problem was called with the
@@ -60,25 +60,22 @@ func (s *Stream) Run(ctx context.Context, in io.Reader) error {
 		})
 		close(lines)
 	}()
-	work, wait := s.workers(ctx)
+	wait := s.workers(ctx)
 	for {
 		select {
 		case <-ctx.Done():
-			close(work)
 			wait()
 			return context.Cause(ctx)
 		case line, ok := <-lines:
 			if !ok {
-				close(work)
 				wait()
 				if err := <-readErr; err != nil {
 					s.fail(err)
 				}
 				return s.result(ctx)
 			}
-			s.take(line, work)
+			s.take(line)
 			if s.broken() != nil {
-				close(work)
 				wait()
 				return s.broken()
 			}
@@ -89,23 +86,21 @@ func (s *Stream) Run(ctx context.Context, in io.Reader) error {
 // RunIDs does the actions for the given tasks, and reads no input.
 func (s *Stream) RunIDs(ctx context.Context, ids []task.ID) error {
 	s.named = true
-	work, wait := s.workers(ctx)
+	wait := s.workers(ctx)
 	for _, id := range ids {
-		s.take(task.Line{Action: &task.Action{Kind: s.Kind, ID: id}}, work)
+		s.take(task.Line{Action: &task.Action{Kind: s.Kind, ID: id}})
 	}
-	close(work)
 	wait()
 	return s.result(ctx)
 }
 
-// workers begins what is sent to work, in order.
-func (s *Stream) workers(ctx context.Context) (work chan task.ID, wait func()) {
-	s.working = map[task.ID]*held{}
-	work = make(chan task.ID, ahead)
+// workers begins the actions that are taken, in order. Wait is called when all have been.
+func (s *Stream) workers(ctx context.Context) (wait func()) {
+	s.working, s.more.L = map[task.ID]*held{}, &s.mu
 	free := make(chan struct{}, max(1, s.Jobs))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for id := range work {
+		for id, ok := s.begin(); ok; id, ok = s.begin() {
 			free <- struct{}{}
 			entered := ctx
 			if s.Enter != nil {
@@ -121,11 +116,31 @@ func (s *Stream) workers(ctx context.Context) (work chan task.ID, wait func()) {
 			})
 		}
 	})
-	return work, wg.Wait
+	return func() {
+		s.mu.Lock()
+		s.all = true
+		s.mu.Unlock()
+		s.more.Signal()
+		wg.Wait()
+	}
+}
+
+// begin waits for the next action; false: all are begun.
+func (s *Stream) begin() (id task.ID, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.next) == 0 && !s.all {
+		s.more.Wait()
+	}
+	if len(s.next) == 0 {
+		return "", false
+	}
+	id, s.next = s.next[0], s.next[1:]
+	return id, true
 }
 
 // take passes a line on, or has its action done.
-func (s *Stream) take(line task.Line, work chan<- task.ID) {
+func (s *Stream) take(line task.Line) {
 	mine := line.Action != nil && line.Action.Kind == s.Kind
 	s.mu.Lock()
 	if line.Action != nil {
@@ -143,8 +158,9 @@ func (s *Stream) take(line task.Line, work chan<- task.ID) {
 		return
 	}
 	s.working[line.Action.ID] = &held{}
+	s.next = append(s.next, line.Action.ID)
 	s.mu.Unlock()
-	work <- line.Action.ID
+	s.more.Signal()
 }
 
 func (s *Stream) do(ctx context.Context, id task.ID) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -28,6 +29,33 @@ func stream(out io.Writer, do func(task.ID) (task.Outcome, error)) (*Stream, *[]
 			mu.Unlock()
 		},
 	}, &problems
+}
+
+// However many actions wait for their turn, the lines behind them pass.
+func TestStreamPassesOnBehindManyActions(t *testing.T) {
+	passed := make(chan struct{})
+	var out syncBuffer
+	s, _ := stream(&out, func(id task.ID) (task.Outcome, error) {
+		<-passed
+		return task.Outcome{Event: "started", ID: id}, nil
+	})
+	go func() {
+		defer close(passed)
+		for !strings.Contains(out.String(), "note") && t.Context().Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	const many = 30000
+	var lines strings.Builder
+	for i := range many {
+		fmt.Fprintf(&lines, `{"action":"start","id":"t%d"}`+"\n", i)
+	}
+	if err := s.Run(t.Context(), strings.NewReader(lines.String()+`{"note":1}`+"\n")); err != nil {
+		t.Error(err)
+	}
+	if text := out.String(); !strings.HasPrefix(text, `{"note":1}`) || strings.Count(text, `"started"`) != many {
+		t.Errorf("%d started, begins with %.100s", strings.Count(text, `"started"`), text)
+	}
 }
 
 // A line about a task at which the stream works waits; all others do not, and the

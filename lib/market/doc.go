@@ -27,7 +27,7 @@
 //
 //	No task is lost and none is rented for twice, whatever is killed, and whatever the market says
 //	    lib/market/life/life_test.go:TestWalks
-//	    lib/market/life/life_test.go:TestAllOrdersOfEvents
+//	    lib/market/life/sharp_test.go:TestTableIsSharp
 //	    testscripts/vast/killed_test.go:TestKilled
 //	    testscripts/vast/crash_test.go:TestCrash
 //	    testscripts/vast/scenario_test.go:TestStateLost
@@ -64,8 +64,6 @@
 //	What is known of one market is behind an interface: another one, without logs and labels, takes 150 lines
 //	    lib/market/rented/second_test.go:TestSecondMarket
 //	    lib/market/rented/second_test.go:TestSecondMarketFails
-//	Orders of the version before are read
-//	    lib/market/rented/convert_test.go:TestOrdersOfTheVersionBefore
 //	Why a task waits is told, with the filter that removes most
 //	    testscripts/vast/spool_test.go:TestReasons
 //	    lib/market/rented/explain_test.go:TestWhichFilterRemovesMost

@@ -67,7 +67,7 @@ func TestTextsForgeNoJob(t *testing.T) {
 		"a line that begins as another": record(6, "x\nNodeName=cpu1 State=DOWN", "(null)", "c"),
 	} {
 		var doubts Doubts
-		all, err := (&Client{Run: scontrol{5: honest, 6: evil, 7: record(7, "after", "(null)", "y")}, Odd: doubts.Add}).AllJobDetails(t.Context())
+		all, err := (&Client{Run: scontrol{5: honest, 6: evil, 7: record(7, "after", "(null)", "y")}, Odd: doubts.Add}).AllJobDetails(t.Context(), func(*JobDetail) bool { return true })
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			continue
@@ -378,7 +378,7 @@ func FuzzTextsOfAJob(f *testing.F) {
 	f.Add("\nJobId=5", mark+"\n5"+mark, "\x1f\n|~\n")
 	f.Fuzz(func(t *testing.T, name, command, comment string) {
 		evil := record(6, name, command, comment)
-		all, err := (&Client{Run: scontrol{5: record(5, "a", "b", "c"), 6: evil, 7: record(7, "a", "b", "c")}, Odd: func(error) {}}).AllJobDetails(t.Context())
+		all, err := (&Client{Run: scontrol{5: record(5, "a", "b", "c"), 6: evil, 7: record(7, "a", "b", "c")}, Odd: func(error) {}}).AllJobDetails(t.Context(), func(*JobDetail) bool { return true })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,6 +48,7 @@ type Job struct {
 	Derived  Exit // the highest of its steps
 	Restarts uint64
 	Comment  string
+	WorkDir  string // as sbatch --chdir had it
 }
 
 // jobColumns are the columns of squeue.
@@ -107,6 +108,7 @@ var ownColumns = append(append([]column[Job]{
 	column[Job]{"RestartCnt", func(c *columns, i int, j *Job) { j.Restarts = c.optional(i) }},
 	// recent: the elements of an array share it.
 	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(c.recent(i)) }},
+	column[Job]{"WorkDir", func(c *columns, i int, j *Job) { j.WorkDir = orEmpty(c.recent(i)) }},
 )
 
 func jobsArgs(asked []column[Job], mark string, more ...string) []string {
@@ -134,9 +136,9 @@ func (c *Client) EachJob(ctx context.Context, each func(*Job) error, states ...s
 }
 
 // Queue returns all jobs of a user that the controller knows, including those that ended
-// recently (MinJobAge). Only Label, State, Reason, Submit, Start, Exit, Derived, Restarts and
-// Comment are set, and ID, which is the id of the array for its elements, with ArrayID and
-// Tasks.
+// recently (MinJobAge). Only Label, State, Reason, Submit, Start, Exit, Derived, Restarts,
+// Comment and WorkDir are set, and ID, which is the id of the array for its elements, with
+// ArrayID and Tasks.
 func (c *Client) Queue(ctx context.Context, uid int) ([]Job, error) {
 	var jobs []Job
 	if err := c.squeue(ctx, ownColumns, collect(&jobs), "--states=all", "--user="+strconv.Itoa(uid)); err != nil {

@@ -14,9 +14,11 @@ import (
 
 var markPattern = regexp.MustCompile(`\|[a-p]{8}\b`)
 
-// at returns a local time on the day of the captures of squeue-own and sacct.
-func at(clock string) int64 {
-	t, err := ParseTime("2026-11-25T" + clock)
+// at returns a local time on the day of the capture of sacct.
+func at(clock string) int64 { return on("2026-11-25", clock) }
+
+func on(day, clock string) int64 {
+	t, err := ParseTime(day + "T" + clock)
 	if err != nil {
 		panic(err)
 	}
@@ -30,22 +32,22 @@ func TestQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, submit := at("22:26:34"), at("22:26:35")
+	submit, start := on("2026-11-29", "19:24:25"), on("2026-11-29", "19:24:26")
 	want := []Job{
-		{ID: 7, Label: "7", State: "CANCELLED", Reason: "None", Submit: submit, Start: submit, Exit: Exit{Signal: 15}, Comment: "PONOS_TASK=abc-9"},
-		{ID: 1, Label: "1", State: "COMPLETED", Reason: "None", Submit: before, Start: submit, Derived: Exit{Code: 1}, Comment: "PONOS_TASK=abc-1"},
-		{ID: 6, ArrayID: 6, Label: "6_1", Tasks: "1", State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
-		{ID: 6, ArrayID: 6, Label: "6_2", Tasks: "2", State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
-		{ID: 2, Label: "2", State: "FAILED", Reason: "NonZeroExitCode", Submit: submit, Start: submit, Exit: Exit{Code: 3}, Comment: "PONOS_TASK=abc-2"},
-		{ID: 5, Label: "5", State: "PENDING", Reason: "JobHeldUser", Submit: submit, Comment: "a|b"},
-		{ID: 3, Label: "3", State: "RUNNING", Reason: "None", Submit: submit, Start: submit, Comment: "PONOS_TASK=abc-3"},
-		{ID: 4, ArrayID: 4, Label: "4_[1-3%2]", Tasks: "1-3", State: "PENDING", Reason: "BeginTime", Submit: submit, Start: at("23:26:35")},
+		{ID: 7, Label: "7", State: "CANCELLED", Reason: "None", Submit: submit, Start: start, Exit: Exit{Signal: 15}, Comment: "PONOS_TASK=abc-9", WorkDir: "/tmp"},
+		{ID: 1, Label: "1", State: "COMPLETED", Reason: "None", Submit: submit, Start: start, Derived: Exit{Code: 1}, Comment: "PONOS_TASK=abc-1", WorkDir: "/tmp"},
+		{ID: 6, ArrayID: 6, Label: "6_1", Tasks: "1", State: "COMPLETED", Reason: "None", Submit: submit, Start: start, WorkDir: "/tmp"},
+		{ID: 6, ArrayID: 6, Label: "6_2", Tasks: "2", State: "COMPLETED", Reason: "None", Submit: submit, Start: start, WorkDir: "/tmp"},
+		{ID: 2, Label: "2", State: "FAILED", Reason: "NonZeroExitCode", Submit: submit, Start: start, Exit: Exit{Code: 3}, Comment: "PONOS_TASK=abc-2", WorkDir: "/var/tmp"},
+		{ID: 4, ArrayID: 4, Label: "4_[1-3%2]", Tasks: "1-3", State: "PENDING", Reason: "BeginTime", Submit: submit, Start: submit + 3600, WorkDir: "/tmp"},
+		{ID: 5, Label: "5", State: "PENDING", Reason: "JobHeldUser", Submit: submit, Comment: "a|b", WorkDir: "/tmp/a  b|c"},
+		{ID: 3, Label: "3", State: "RUNNING", Reason: "None", Submit: submit, Start: start, Comment: "PONOS_TASK=abc-3", WorkDir: "/tmp"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	asked := markPattern.ReplaceAllString(strings.Join(append([]string{a.asked[0].Name}, a.asked[0].Args...), " "), "MARK")
-	if asked != "squeue --noheader --all --local --priority --noconvert --Format=JobArrayID:MARK,State:MARK,Reason:MARK,SubmitTime:MARK,StartTime:MARK,exit_code:MARK,DerivedEC:MARK,RestartCnt:MARK,Comment:MARK --states=all --user=1000" {
+	if asked != "squeue --noheader --all --local --priority --noconvert --Format=JobArrayID:MARK,State:MARK,Reason:MARK,SubmitTime:MARK,StartTime:MARK,exit_code:MARK,DerivedEC:MARK,RestartCnt:MARK,Comment:MARK,WorkDir:MARK --states=all --user=1000" {
 		t.Errorf("asked %s", asked)
 	}
 }
@@ -106,7 +108,7 @@ func TestOddOutputIsAnError(t *testing.T) {
 		{"cut", queue[:len(queue)-20], "squeue: line 8 of its output: cut short"},
 		{"words", queue + "slurm_load_jobs error\n", "squeue: line 9"},
 		{"html", "<html>\n", "squeue: line 1"},
-		{"time", strings.Replace(queue, "2026-11-25T22:26:35", "yesterday", 1), `squeue: line 1 of its output: "7": SubmitTime: "yesterday": expected a time`},
+		{"time", strings.Replace(queue, "2026-11-29T19:24:25", "yesterday", 1), `squeue: line 1 of its output: "7": SubmitTime: "yesterday": expected a time`},
 		{"id", strings.Replace(queue, "7"+mark, "x"+mark, 1), `JobArrayID: "x": expected a job id`},
 		{"state", strings.Replace(queue, "RUNNING", "?", 1), `State: "?": expected a state`},
 	} {

@@ -63,28 +63,33 @@ func (c *Client) JobDetails(ctx context.Context, job string) ([]JobDetail, error
 // maxApart limits the jobs that AllJobDetails asks for one by one.
 const maxApart = 16
 
-// AllJobDetails returns the details of all jobs. A job of which a user has made up a second record, in a name or a
-// comment with newlines, is asked for apart, where only its own text is printed. If there are many of these, the details
-// of the others are left out.
-func (c *Client) AllJobDetails(ctx context.Context) ([]JobDetail, error) {
-	details, err := show(ctx, c, parseJobDetails, detailsArgs...)
+// AllJobDetails returns the details of the jobs of which keep says so: there may be a hundred thousand. A job of which a user has
+// made up a second record, in a name or a comment with newlines, is asked for apart, where only its own text is printed. If there
+// are many of these, the details of the others are left out.
+func (c *Client) AllJobDetails(ctx context.Context, keep func(*JobDetail) bool) ([]JobDetail, error) {
+	var sure []JobDetail
+	count := map[uint64]uint8{}
+	var doubtful []uint64
+	err := c.Stream(ctx, func(r io.Reader) error {
+		return eachJobDetail(r, c.Odd, func(j *JobDetail) {
+			switch count[j.ID] {
+			case 0:
+				if count[j.ID] = 1; keep(j) {
+					sure = append(sure, *j)
+				}
+			case 1:
+				count[j.ID] = 2
+				doubtful = append(doubtful, j.ID)
+			}
+		})
+	}, "scontrol", detailsArgs...)
 	if err != nil {
 		return nil, err
 	}
-	count := make(map[uint64]int, len(details))
-	for i := range details {
-		count[details[i].ID]++
+	if len(doubtful) > 0 {
+		sure = slices.DeleteFunc(sure, func(j JobDetail) bool { return count[j.ID] > 1 })
 	}
-	sure := details[:0]
-	var doubtful []uint64
-	for _, j := range details {
-		if count[j.ID] == 1 {
-			sure = append(sure, j)
-		} else if !slices.Contains(doubtful, j.ID) && len(doubtful) <= maxApart {
-			doubtful = append(doubtful, j.ID)
-		}
-	}
-	for i, id := range doubtful {
+	for i, id := range doubtful[:min(len(doubtful), maxApart+1)] {
 		unsure := parseError("scontrol show job", 1, "job %d: several records", id)
 		if i == maxApart {
 			unsure = parseError("scontrol show job", 1, "job %d and others: several records", id)
@@ -133,6 +138,9 @@ var jobKeys = func() map[string]jobKey {
 		s.check(ok, key, value, "an exit code")
 	})
 	add("TimeMin", func(s *records, j *JobDetail, key, value []byte) {
+		if noNumber(string(value)) {
+			return
+		}
 		if limit, ok := parseTimeLimit(string(value)); ok && limit != Unlimited {
 			j.TimeMin = limit
 		}
@@ -161,15 +169,24 @@ func wholeNodes(shared []byte) bool {
 // ParseJobDetails parses scontrol -o -d show job.
 func ParseJobDetails(r io.Reader) ([]JobDetail, error) { return parseJobDetails(r, nil) }
 
-func parseJobDetails(r io.Reader, odd func(error)) ([]JobDetail, error) {
+func parseJobDetails(r io.Reader, odd func(error)) (all []JobDetail, err error) {
+	if err = eachJobDetail(r, odd, func(j *JobDetail) { all = append(all, *j) }); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+func eachJobDetail(r io.Reader, odd func(error), each func(*JobDetail)) error {
 	s := newRecords("job", "JobId", r, odd)
 	s.empty = true
-	return readAll(s, nil, func(j *JobDetail) {
+	read := func(j *JobDetail) {
 		var seen uint
 		var here *Placement
 		s.fields(func(key, value []byte) bool {
 			if known, ok := jobKeys[string(key)]; ok {
-				s.check(seen&(1<<known.bit) == 0, key, value, "one "+string(key)+": a text of the job looks like output of Slurm")
+				if seen&(1<<known.bit) != 0 {
+					s.check(false, key, value, "one "+string(key)+": a text of the job looks like output of Slurm")
+				}
 				seen |= 1 << known.bit
 				known.set(s, j, key, value)
 				return s.bad == nil
@@ -191,7 +208,8 @@ func parseJobDetails(r io.Reader, odd func(error)) ([]JobDetail, error) {
 		})
 		s.check(j.ID != 0 && j.State != "" && seen&(1<<jobKeys["ExitCode"].bit) != 0,
 			[]byte("JobId"), []byte(strconv.FormatUint(j.ID, 10)), "a job with JobState and ExitCode")
-	})
+	}
+	return readEach(s, read, each)
 }
 
 // place sets what a job has of a group of nodes.

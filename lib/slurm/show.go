@@ -184,30 +184,38 @@ func show[R any](ctx context.Context, c *Client, parse func(io.Reader, func(erro
 
 // readAll parses all records. One that cannot be read or believed costs itself, or the listing if that has to be whole. So do
 // records of one name; nil: several records may have it.
-func readAll[R any](s *records, name func(*R) string, read func(*R)) ([]R, error) {
-	var all []R
-	var first error
-	for s.next() {
-		var record R
-		if read(&record); s.bad == nil {
-			all = append(all, record)
-			continue
-		}
-		if s.odd == nil {
-			return nil, s.bad
-		}
-		first = cmp.Or(first, s.bad)
-		s.odd(s.bad)
-	}
+func readAll[R any](s *records, name func(*R) string, read func(*R)) (all []R, err error) {
+	err = readEach(s, read, func(r *R) { all = append(all, *r) })
 	switch {
-	case s.err != nil:
-		return nil, s.err
-	case len(all) == 0 && first != nil && !s.empty: // nothing is understood
-		return nil, first
+	case err != nil:
+		return nil, err
 	case name == nil:
 		return all, nil
 	}
 	return sole(s.scan.command, all, func(r *R) string { return string(s.first) + name(r) }, s.odd)
+}
+
+// readEach is readAll for what is not kept: it calls each with one record after the other.
+func readEach[R any](s *records, read, each func(*R)) error {
+	var first error
+	some, record := false, new(R)
+	for s.next() {
+		*record = *new(R)
+		if read(record); s.bad == nil {
+			some = true
+			each(record)
+			continue
+		}
+		if s.odd == nil {
+			return s.bad
+		}
+		first = cmp.Or(first, s.bad)
+		s.odd(s.bad)
+	}
+	if s.err == nil && !some && !s.empty { // nothing is understood
+		return first
+	}
+	return s.err
 }
 
 // sole leaves out the records whose key another one has as well: a text has made one of them up, and nobody knows which. Each

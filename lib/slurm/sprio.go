@@ -64,13 +64,14 @@ func scanSprio(r io.Reader, form layout, each func(*Factors) error) error {
 		return list
 	}
 	pair := func(i int) Factor { return Factor{c.float(i), c.float(i + 1)} }
+	f := new(Factors)
 	for c.next() {
-		f := Factors{
+		*f = Factors{
 			ID: c.uint(0), Partition: c.text(1), User: c.text(2), Priority: c.float(3),
 			Age: pair(4), Assoc: pair(6), FairShare: pair(8), JobSize: pair(10), PartitionFactor: pair(12), QOS: pair(14),
 			Site: c.float(16), Nice: c.float(17), TRES: tres(),
 		}
-		c.done(func() error { return each(&f) })
+		c.done(func() error { return each(f) })
 	}
 	return c.err
 }

@@ -193,12 +193,13 @@ type column[R any] struct {
 // valid during the call.
 func rows[R any](r io.Reader, form layout, asked []column[R], each func(*R) error) error {
 	c := newColumns(r, form, columnNames(asked))
+	record := new(R) // one for all rows: there may be a hundred thousand
 	for c.next() {
-		var record R
+		*record = *new(R)
 		for i := 0; i < len(asked) && c.bad == nil; i++ {
-			asked[i].set(c, i, &record)
+			asked[i].set(c, i, record)
 		}
-		c.done(func() error { return each(&record) })
+		c.done(func() error { return each(record) })
 	}
 	return c.err
 }

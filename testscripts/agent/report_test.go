@@ -103,14 +103,14 @@ func TestFakesAreTrue(t *testing.T) {
 	fake := []string{"SLURM_CONF=" + filepath.Join(work, "slurm.conf")}
 
 	comment := "PONOS_TASK=held-against-the-fake"
-	out, errs := run("", real, "sbatch", "--parsable", "--hold", "--comment="+comment, "--output=/dev/null", "--wrap", "true")
+	out, errs := run("", real, "sbatch", "--parsable", "--hold", "--chdir=/tmp", "--comment="+comment, "--output=/dev/null", "--wrap", "true")
 	id := strings.TrimSpace(out)
 	if id == "" {
 		t.Fatal(errs)
 	}
 	defer run("", real, "scancel", id)
 	args := []string{"--noheader", "--all", "--local", "--priority", "--noconvert",
-		"--Format=JobArrayID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|abcdefgh", "--states=all", fmt.Sprintf("--user=%d", os.Getuid())}
+		"--Format=JobArrayID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|,WorkDir:|abcdefgh", "--states=all", fmt.Sprintf("--user=%d", os.Getuid())}
 	var want string
 	for line := range strings.Lines(first(run("", real, "squeue", args...))) {
 		if strings.Contains(line, comment) {
@@ -120,10 +120,16 @@ func TestFakesAreTrue(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(work, "queue"), []byte(id+" PENDING "+comment+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(filepath.Join(work, "dirs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(work, "dirs", id), []byte("/tmp\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	got := first(run(fakes, fake, "squeue", args...))
 	// Reason and times differ; the columns must not. Exit codes are CODE:SIGNAL from Slurm 23.02 on.
 	g, w := strings.Split(got, "|"), strings.Split(strings.ReplaceAll(want, "|0:0", "|0"), "|")
-	if len(g) != 10 || len(w) != 10 || g[0] != w[0] || g[1] != w[1] || !slices.Equal(g[5:], w[5:]) {
+	if len(g) != 11 || len(w) != 11 || g[0] != w[0] || g[1] != w[1] || !slices.Equal(g[5:], w[5:]) {
 		t.Errorf("squeue prints\n%qits fake\n%q", want, got)
 	}
 	ended := strings.TrimSpace(first(run("", real, "sbatch", "--parsable", "--output=/dev/null", "--wrap", "true")))

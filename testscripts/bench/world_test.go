@@ -136,11 +136,11 @@ func (w *world) grow(i int) {
 
 // slurm writes what squeue and sacct say: all that have not ended run.
 func (w *world) slurm() {
-	squeue := bytes.NewBufferString("JobArrayID|State|Reason|SubmitTime|StartTime|exit_code|DerivedEC|RestartCnt|Comment\n")
+	squeue := bytes.NewBufferString("JobArrayID|State|Reason|SubmitTime|StartTime|exit_code|DerivedEC|RestartCnt|Comment|WorkDir\n")
 	sacct := bytes.NewBufferString("JobID|State|ExitCode|Submit|End|Comment|JobName|SubmitLine|WorkDir=/\n")
 	for i := range w.tasks {
 		if !w.ended[i] {
-			fmt.Fprintf(squeue, "%s|RUNNING|None|2026-03-01T12:00:00|2026-03-01T12:00:05|0|0|0|%s\n", w.job(i), w.comment(i))
+			fmt.Fprintf(squeue, "%s|RUNNING|None|2026-03-01T12:00:00|2026-03-01T12:00:05|0|0|0|%s|%s\n", w.job(i), w.comment(i), w.store.Task(id(i)).Path)
 			continue
 		}
 		for _, step := range []string{"", ".batch"} {

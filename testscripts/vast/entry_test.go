@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -192,6 +193,7 @@ func TestEntry(t *testing.T) {
 		waits             bool   // it is not stopped
 		mute              bool   // the key may not write the label
 		unarmed           bool
+		unserved          bool // it gets nothing from where the program is
 	}{
 		{name: "busybox only", applets: small},
 		{name: "stops do nothing", applets: small, extra: "  entry_grace: 1s\n", deaf: true},
@@ -201,11 +203,12 @@ func TestEntry(t *testing.T) {
 		{name: "it waits for the agent", applets: small, extra: "  entry_grace: 1s\n", waits: true},
 		{name: "its label cannot be written", applets: small, extra: "  entry_grace: 1h\n", mute: true},
 		{name: "no wget", applets: small[:5], unarmed: true},
+		{name: "the program is not served", applets: append(small[:5:5], "printf", "["), programs: []string{"curl"}, extra: "  entry_grace: 1s\n", unarmed: true, unserved: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			extra := c.extra
-			if !c.waits && !c.mute {
+			if !c.waits && !c.mute && !c.unserved {
 				extra += "  entry_end: stop\n"
 			}
 			w := newWorld(t, options{via: "api", fake: true, scale: 1, boot: time.Millisecond, extra: extra})
@@ -218,9 +221,16 @@ func TestEntry(t *testing.T) {
 				}
 			})
 			i, _ := running(w)
+			if c.unserved {
+				i.Env = maps.Clone(i.Env)
+				i.Env["PONOS_ENTRY"] = w.url + "/nowhere"
+			}
 			output, end := w.contain(i, tree(t, c.applets, c.programs, c.curl))
 			defer end()
 			over := func(i server.Instance) bool {
+				if c.unserved {
+					return strings.HasSuffix(i.Label, ":end=unarmed") && !i.Destroyed.IsZero()
+				}
 				if c.unarmed {
 					return strings.Contains(output.String(), "PONOS-EXIT "+i.Env["PONOS_NONCE"]+" unarmed")
 				}
@@ -239,7 +249,10 @@ func TestEntry(t *testing.T) {
 			w.market.SetLog(i.ID, output.String())
 			if c.unarmed {
 				w.until("the machine is given up", func() bool { return len(w.market.Alive()) == 0 })
-				if log := w.agentLog(); !strings.Contains(log, "the container could not fetch or start vast-entry") {
+				if strings.Contains(output.String(), i.Key) {
+					t.Error("the key is in the log")
+				}
+				if log := w.agentLog(); !c.unserved && !strings.Contains(log, "the container could not fetch or start vast-entry") {
 					t.Errorf("%s", log)
 				}
 				return

@@ -93,7 +93,7 @@ func TestMaxCostPerTask(t *testing.T) {
 	if i := w.market.Instances(); len(i) != 1 || i[0].Offer["id"] != 2.0 {
 		t.Errorf("ordered %+v", i)
 	}
-	if log := string(w.queue.Log("task")); w.state("task") != "error" || !strings.Contains(log, "more than max_cost_per_task") || !strings.Contains(log, "begun") {
+	if log := string(w.queue.Log("task")); w.state("task") != "error" || !strings.Contains(log, "and reaches max_cost_per_task") || !strings.Contains(log, "begun") {
 		t.Errorf("task is %s\n%s", w.state("task"), log)
 	}
 	// Not before: it costs from its order on, while the meter counts from when its container runs.

@@ -1,6 +1,8 @@
 package vast
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -76,6 +78,38 @@ func TestSpool(t *testing.T) {
 		}
 		w.checkMeter(2)
 	})
+}
+
+// What no order can carry to a container is refused at submission, and nothing is in the spool. Long texts travel compressed.
+func TestSubmitTooMuch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api", spool: true})
+	odd := make([]byte, 30_000)
+	if _, err := rand.Read(odd); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ value, want string }{
+		"much": {hex.EncodeToString(odd), "no rented machine can be ordered for the task: the request is refused: command and variables have "},
+		"long": {strings.Repeat("x", 200_000), "the variable LONG has 200005 bytes, and a program takes 131071"},
+		"fine": {strings.Repeat("x", 100_000), ""},
+	} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte("LONG="+c.value+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []string{"", "--spool spool2 "} {
+			out, errs, code := w.run("ponos-submit " + from + "--image registry.example.org/lines:2 --env-file " + name + " -- true")
+			if c.want == "" && code == 0 && out != "" {
+				continue
+			}
+			if code != 2 || out != "" || c.want == "" || !strings.Contains(errs, c.want) ||
+				!strings.HasSuffix(errs, "ponos-submit: hint: put what is long into the image, or where the task can fetch it\n") {
+				t.Errorf("%s: %d %q %q", name, code, out, errs)
+			}
+		}
+	}
+	if files, err := filepath.Glob(filepath.Join(w.dir, "spool*/new/*")); err != nil || len(files) != 2 {
+		t.Errorf("%v %v", files, err)
+	}
 }
 
 // Why a task waits is its REASON, and vast-offers --explain says it in the same words.

@@ -232,33 +232,81 @@ func (s sample) of(limit int64, kind int) int64 {
 	return int64(s.part * float64(limit))
 }
 
-// Arrivals are jobs as they were submitted in some time before, at the same time of the
-// day or week, moved to from; with them, how long each ran. They come from a day that is
-// drawn by chance. priority gives each the priority that it would have.
-func (h *History) Arrivals(from, until int64, random *rand.Rand, priority func(*Past) float64) (jobs []Job, seconds map[uint64]int64) {
+// arrivals are jobs as they were submitted in some time before, moved to what comes after the time of a world; with them, how long those
+// that have ended ran. They come at the same time of a day that is drawn by chance, or where less than a day is known, like the last
+// minutes or hours, of which nobody knows how long they go on. priority gives each the priority that it would have.
+func (h *History) arrivals(w *World, until int64, random *rand.Rand, priority func(*Past) float64) (jobs []Job, seconds map[uint64]int64) {
+	const day, least, most = 86400, 300, 2000
 	seconds = map[uint64]int64{}
 	if len(h.runs) == 0 {
 		return nil, seconds
 	}
-	const day = 86400
-	oldest := h.runs[0].Submit
-	days := (from - oldest) / day
-	if days < 1 {
-		return nil, seconds
+	known := w.Now - h.runs[0].Submit
+	since := func(from int64) []Past {
+		first, _ := slices.BinarySearchFunc(h.runs, from, func(p Past, t int64) int { return cmp.Compare(p.Submit, t) })
+		return h.runs[first:]
 	}
-	shift := (1 + random.Int64N(min(days, 14))) * day
-	until = min(until, from+shift) // beyond that, nothing has been seen
-	first, _ := slices.BinarySearchFunc(h.runs, from-shift, func(p Past, t int64) int { return int(max(-1, min(1, p.Submit-t))) })
-	for i := first; i < len(h.runs) && h.runs[i].Submit+shift < until; i++ {
-		p := &h.runs[i]
+	add := func(p *Past, at int64) {
 		id := uint64(1)<<62 + uint64(len(jobs))
 		jobs = append(jobs, Job{
 			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition, Priority: priority(p),
-			Submit: p.Submit + shift, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1,
+			Submit: at, Accrue: at, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1,
 		})
-		seconds[id] = max(1, p.Seconds())
+		if p.End > 0 {
+			seconds[id] = max(1, p.Seconds())
+		}
+	}
+	if days := known / day; days > 0 {
+		shift := (1 + random.Int64N(min(days, 14))) * day
+		until = min(until, w.Now+shift) // beyond that, nothing has been seen
+		for _, p := range since(w.Now - shift) {
+			if p.Submit+shift >= until {
+				break
+			}
+			add(&p, p.Submit+shift)
+		}
+		return jobs, seconds
+	}
+	if known < least {
+		return nil, seconds
+	}
+	window := int64(least * math.Pow(float64(known)/least, random.Float64()))
+	recent := h.submitted(w, w.Now-window, since(w.Now-window))
+	phase := random.Int64N(window)
+	for i := range recent { // the last part of the window comes first
+		if recent[i].Submit += phase; recent[i].Submit >= w.Now {
+			recent[i].Submit -= window
+		}
+	}
+	slices.SortStableFunc(recent, func(a, b Past) int { return cmp.Compare(a.Submit, b.Submit) })
+	for _, shift := range []int64{window, 2 * window} {
+		for i := range recent {
+			if at := recent[i].Submit + shift; at < until && len(jobs) < most {
+				add(&recent[i], at)
+			}
+		}
 	}
 	return jobs, seconds
+}
+
+// submitted are the jobs of a time until now: those that have ended, and those that wait and run, of which the end is not known.
+func (h *History) submitted(w *World, from int64, ended []Past) []Past {
+	all := slices.Clone(ended)
+	seen := map[uint64]bool{}
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
+		if j.Submit < from || j.Submit >= w.Now || seen[j.ID] {
+			continue
+		}
+		seen[j.ID] = true
+		for range max(1, min(j.Tasks, 100)) {
+			all = append(all, Past{
+				Name: j.Name, User: j.User, Account: j.Account, QOS: j.QOS, Partition: j.Partition,
+				Submit: j.Submit, Limit: j.Limit, Nodes: j.Nodes, Need: j.Need,
+			})
+		}
+	}
+	return all
 }
 
 // Estimate is when a job starts: in half of the replays by Median, in nine of ten between
@@ -289,7 +337,7 @@ func When(over func() bool, w *World, rows []int, h *History, priority func(*Pas
 			break
 		}
 		random := rand.New(rand.NewPCG(seed, uint64(n)))
-		jobs, seconds := h.Arrivals(w.Now, w.Now+horizon, random, priority)
+		jobs, seconds := h.arrivals(w, w.Now+horizon, random, priority)
 		for i := range jobs {
 			jobs[i] = w.Bound(jobs[i])
 		}
@@ -372,18 +420,33 @@ func Calibrate(past []Scored, median, low, high float64) (newMedian, newLow, new
 		}
 		scores = append(scores, score{math.Log((p.Actual+coarse)/(p.RawMedian+coarse)) / logWidth(p.RawLow, p.RawHigh), p.Open})
 	}
-	q := []float64{-1.5, 0, 1.5} // with few, what the scheduler alone makes uncertain
+	at := func(wait, by float64) float64 { return max(0, (wait+coarse)*math.Exp(by)-coarse) }
+	// With few, what the replays have, and on both sides twice what they leave out.
+	newMedian, newLow, newHigh = median, at(low, -2*beside), at(high, 2*beside)
 	if known >= few {
-		q = quantiles(scores, missed/2, 0.5, 1-missed/2)
+		q, width := quantiles(scores, missed/2, 0.5, 1-missed/2), logWidth(low, high)
 		q[1] *= float64(known) / float64(known+2*few) // a few may be off by chance
+		newMedian, newLow, newHigh = at(median, q[1]*width), at(median, q[0]*width), at(median, q[2]*width)
 	}
-	width := logWidth(low, high)
-	at := func(z float64) float64 { return max(0, (median+coarse)*math.Exp(z*width)-coarse) }
-	newMedian, newLow, newHigh = at(q[1]), max(0, at(q[0])-turn), at(q[2])+turn
-	if math.IsInf(high, 1) {
+	if newLow, newHigh = max(0, newLow-turn), newHigh+turn; math.IsInf(high, 1) {
 		newHigh = high
 	}
 	return newMedian, min(newLow, newMedian), max(newHigh, newMedian)
+}
+
+// beside is by how much, as the logarithm of a ratio, a wait differs from what the best of replays has of it: they know neither who
+// will submit what, nor how priorities change.
+const beside = 0.7
+
+// Beside is a forecast whose outcome was the later or earlier by what its replays leave out.
+func (s Scored) Beside(later bool) Scored {
+	by := beside
+	if !later {
+		by = -beside
+	}
+	s.Actual = max(0, (s.Actual+coarse)*math.Exp(by)-coarse)
+	s.Low, s.High = s.Low*math.Exp(-beside), (s.High+coarse)*math.Exp(beside)-coarse
+	return s
 }
 
 // turn, in seconds, is what the turns of the scheduler add to or take from any wait.
@@ -443,8 +506,8 @@ type Summary struct {
 	Median, P90         float64 // of the absolute error, in seconds
 	WithinTwo, Coverage float64 // parts: within a factor of two, and within the bounds
 	// Interval is the mean interval score of the ranges for 90 % (Gneiting and Raftery, 2007): their width, and twenty times by how
-	// much a start missed them; Untaught is that of the ranges that are given where no past forecast is known.
-	Interval, Untaught float64
+	// much a start missed them; Raw is that of the ranges as the replays have them.
+	Interval, Raw float64
 }
 
 // intervalScore is the interval score of one range for 90 %.
@@ -473,8 +536,7 @@ func Score(past []Scored, forecast func(Scored) float64) Summary {
 			s.Coverage++
 		}
 		s.Interval += intervalScore(p.Actual, p.Low, p.High)
-		_, low, high := Calibrate(nil, p.RawMedian, p.RawLow, p.RawHigh)
-		s.Untaught += intervalScore(p.Actual, low, high)
+		s.Raw += intervalScore(p.Actual, p.RawLow, p.RawHigh)
 	}
 	if s.Count = len(errors); s.Count == 0 {
 		return s
@@ -482,6 +544,6 @@ func Score(past []Scored, forecast func(Scored) float64) Summary {
 	slices.Sort(errors)
 	n := float64(s.Count)
 	s.Median, s.P90 = errors[s.Count/2], errors[min(s.Count-1, int(0.9*n))]
-	s.WithinTwo, s.Coverage, s.Interval, s.Untaught = s.WithinTwo/n, s.Coverage/n, s.Interval/n, s.Untaught/n
+	s.WithinTwo, s.Coverage, s.Interval, s.Raw = s.WithinTwo/n, s.Coverage/n, s.Interval/n, s.Raw/n
 	return s
 }

@@ -102,7 +102,8 @@ func TestArrivals(t *testing.T) {
 		runs = append(runs, p)
 	}
 	h := NewHistory(runs)
-	jobs, seconds := h.Arrivals(now, now+3600, rand.New(rand.NewPCG(1, 1)), func(*Past) float64 { return 5000 })
+	high := func(*Past) float64 { return 5000 }
+	jobs, seconds := h.arrivals(&World{Now: now}, now+3600, rand.New(rand.NewPCG(1, 1)), high)
 	if len(jobs) != 1 || jobs[0].Submit != now+60 || seconds[jobs[0].ID] != 3000 || jobs[0].Priority != 5000 {
 		t.Fatalf("%+v %v", jobs, seconds)
 	}
@@ -112,6 +113,29 @@ func TestArrivals(t *testing.T) {
 	e := When(never, w, []int{1}, h, func(*Past) float64 { return 5000 }, 1)
 	if e.Median < now+3000 {
 		t.Errorf("%+v at %d", e, now)
+	}
+}
+
+// Where less than a day is known, what was submitted lately comes again, whether it has ended or not.
+func TestArrivalsLikeTheLastHours(t *testing.T) {
+	ended := past("bob", "short", 100, 3600, now-300)
+	ended.Submit = now - 400
+	h := NewHistory([]Past{ended})
+	w := &World{Now: now, Jobs: []Job{
+		{ID: 1, User: "ann", Submit: now - 30, Tasks: 2}, {ID: 1, User: "ann", Submit: now - 30, Tasks: 2}, // in two partitions
+		{ID: 2, User: "new", Submit: now},
+	}}
+	for seed := range uint64(20) {
+		jobs, seconds := h.arrivals(w, now+86400, rand.New(rand.NewPCG(1, seed)), func(*Past) float64 { return 1 })
+		of := map[string]int{}
+		for i, j := range jobs {
+			if of[j.User]++; j.Submit < now || j.Submit > now+1200 || i > 0 && j.Submit < jobs[i-1].Submit || (j.User == "bob") != (seconds[j.ID] == 100) {
+				t.Errorf("seed %d: %+v, %d s", seed, j, seconds[j.ID])
+			}
+		}
+		if of["ann"] != 4 || of["bob"] > 2 || of["new"] > 0 {
+			t.Errorf("seed %d: %v", seed, of)
+		}
 	}
 }
 
@@ -158,6 +182,10 @@ func TestCalibrate(t *testing.T) {
 	}
 	median, low, high := Calibrate(nil, 0, 0, 0)
 	if low != 0 || median != 0 || high < 60 || high > 90 {
+		t.Error(median, low, high)
+	}
+	// Before any is known, a range is that of the replays and some times wider, not its own power.
+	if median, low, high = Calibrate(nil, 80, 0, 600); median != 80 || low != 0 || high < 1800 || high > 3600 {
 		t.Error(median, low, high)
 	}
 	if _, _, high := Calibrate(nil, 1000, 900, math.Inf(1)); !math.IsInf(high, 1) {

@@ -87,7 +87,8 @@ func NewWorld(r Records) *World {
 		if r.Over != nil && r.Over() {
 			return b.w
 		}
-		b.w.Jobs = append(b.w.Jobs, b.job(&r.Jobs[i]))
+		b.w.Jobs = append(b.w.Jobs, Job{})
+		b.job(&b.w.Jobs[i], &r.Jobs[i])
 	}
 	b.unseen()
 	return b.w
@@ -208,9 +209,9 @@ func (b *builder) reservations() {
 }
 
 // job makes a row of one of squeue's.
-func (b *builder) job(j *slurm.Job) Job {
+func (b *builder) job(row *Job, j *slurm.Job) {
 	d, p := b.details[j.ID], b.partitionOf[j.Partition]
-	row := Job{
+	*row = Job{
 		ID: j.ID, ArrayID: j.ArrayID, Label: j.Label, Name: j.Name, User: j.User, Account: j.Account, QOS: j.QOS, Partition: j.Partition,
 		Priority: float64(j.Priority), Submit: j.Submit, Accrue: j.Accrue, Reservation: j.Reservation,
 		Start: j.Start, End: j.End, Tasks: j.TaskCount(), Limit: b.length(j, d, p),
@@ -240,11 +241,10 @@ func (b *builder) job(j *slurm.Job) Job {
 		}
 	}
 	if !j.Pending() {
-		b.runs(&row, j, d)
-		return row
+		b.runs(row, j, d)
+		return
 	}
-	b.waits(&row, j, d)
-	return row
+	b.waits(row, j, d)
 }
 
 // length is how long the scheduler believes that a job runs.

@@ -421,6 +421,7 @@ func (r *replay) arrive(j Job) {
 			break
 		}
 		at--
+		r.p.space.visits++
 	}
 	r.p.Order = slices.Insert(r.p.Order, at, row)
 }

@@ -269,7 +269,7 @@ func (p *Plan) order(rows []int, t int64) {
 	for i := range w.Partitions {
 		tiers[&w.Partitions[i]] = float64(w.Partitions[i].Tier)
 	}
-	p.candidates = p.candidates[:0]
+	p.candidates = slices.Grow(p.candidates[:0], len(rows))
 	for _, row := range rows {
 		j := &w.Jobs[row]
 		p.candidates = append(p.candidates, candidate{row, Candidate{

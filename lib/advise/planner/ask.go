@@ -87,22 +87,34 @@ func (a *Asker) Partitions(into *[]slurm.Partition) func(context.Context) error 
 	return Listing(into, a.Client.Partitions)
 }
 
+// appendRow doubles what is full: rows are large, and may be many.
+func appendRow[R any](rows []R, row *R) []R {
+	if len(rows) == cap(rows) {
+		rows = slices.Grow(rows, max(64, len(rows)))
+	}
+	return append(rows, *row)
+}
+
 // Jobs reads the queue row by row; keep decides what stays.
 func (a *Asker) Jobs(into *[]slurm.Job, keep func(*slurm.Job) bool, states ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var jobs []slurm.Job
 		err := a.Client.EachJob(ctx, func(j *slurm.Job) error {
 			if keep == nil || keep(j) {
-				if len(jobs) == cap(jobs) {
-					jobs = slices.Grow(jobs, max(64, len(jobs))) // rows are large, and may be many
-				}
-				jobs = append(jobs, *j)
+				jobs = appendRow(jobs, j)
 			}
 			return nil
 		}, states...)
 		*into = jobs
 		return err
 	}
+}
+
+// absent reports whether something of Slurm is not there, or does not answer this user: then what it would tell is not known.
+func absent(ctx context.Context, err error) bool {
+	failure, failed := slurm.FailureOf(err)
+	return ctx.Err() == nil && (errors.Is(err, slurm.ErrNoAccounting) ||
+		failed && slices.Contains([]slurm.Failure{slurm.Refused, slurm.NotInstalled, slurm.NoDatabase}, failure))
 }
 
 // FactorKey is how sprio's rows and squeue's belong together.
@@ -139,11 +151,10 @@ func (a *Asker) Factors(into *FactorRows, why *string) func(context.Context) err
 				return nil
 			}
 			f.At[k] = int32(len(f.Rows))
-			f.Rows = append(f.Rows, *row)
+			f.Rows = appendRow(f.Rows, row)
 			return nil
 		})
-		failure, failed := slurm.FailureOf(err)
-		if failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
+		if absent(ctx, err) {
 			*why, err, f = fault.Text(err), nil, FactorRows{}
 		}
 		*into = f

@@ -182,7 +182,7 @@ func (f *Kept) Scored(now int64) []forecast.Scored {
 // Taught are Scored forecasts, where these are few behind those of past jobs: each is forecast as at its submission, with what the last
 // jobs of accounting tell of the cluster. It takes no more time than over lets it.
 func (f *Kept) Taught(over func() bool, now int64, runs []forecast.Past) []forecast.Scored {
-	const enough, recent, probes, besides = 40, 3000, 120, 1.25
+	const enough, recent, probes = 40, 3000, 120
 	scored := f.Scored(now)
 	if known := len(f.Scored(0)); known >= enough {
 		return scored
@@ -195,13 +195,8 @@ func (f *Kept) Taught(over func() bool, now int64, runs []forecast.Past) []forec
 		if !waited(s) { // a job that found an empty cluster says nothing of queues
 			continue
 		}
-		// A pool leaves nodes, priorities and turns out: every second wait is moved up for them, and the others down.
-		if len(taught)%2 == 0 {
-			s.Actual *= besides
-		} else {
-			s.Actual /= besides
-		}
-		taught = append(taught, s)
+		// A pool leaves nodes and priorities out, too.
+		taught = append(taught, s.Beside(len(taught)%2 == 0))
 	}
 	return append(taught, scored...)
 }

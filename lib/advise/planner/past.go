@@ -2,7 +2,6 @@ package planner
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -23,9 +22,7 @@ func (a *Asker) Ended(ctx context.Context) (runs []forecast.Past, why string, er
 		}
 		return nil
 	})
-	failure, failed := slurm.FailureOf(err)
-	if errors.Is(err, slurm.ErrNoAccounting) || failed && ctx.Err() == nil &&
-		(failure == slurm.Refused || failure == slurm.NotInstalled || failure == slurm.NoDatabase) {
+	if absent(ctx, err) {
 		return nil, "the cluster has no accounting", nil
 	}
 	return runs, "", err

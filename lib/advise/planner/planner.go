@@ -5,6 +5,7 @@ package planner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -100,8 +101,11 @@ func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
 	if err := Together(ctx, questions...); err != nil {
 		return err
 	}
+	if errors.Is(n.silent, slurm.ErrNoAccounting) { // whatever the configuration names
+		n.Config["AccountingStorageType"], n.silent = "", nil
+	}
 	if len(n.Jobs) > 0 { // else there is nothing more to know of them
-		questions = []func(context.Context) error{Listing(&n.Details, a.Client.AllJobDetails)}
+		questions = []func(context.Context) error{a.details(&n.Details)}
 		if n.Config.Multifactor() {
 			questions = append(questions, a.Factors(&n.Factors, &n.NoFactors))
 		}
@@ -123,7 +127,7 @@ func (n *Planner) query(ctx context.Context, a *Asker, replay bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if n.Details = nil; replay { // a hundred thousand jobs are many
+	if n.Details = nil; replay { // they are many
 		n.Factors = FactorRows{}
 	}
 	n.rows = make(map[rowKey]int, len(n.Jobs))
@@ -169,11 +173,25 @@ func (n *Planner) sharesCount() bool {
 func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 	return func(ctx context.Context) error {
 		shares, err := a.Client.Shares(ctx)
-		failure, failed := slurm.FailureOf(err)
-		if failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
+		if absent(ctx, err) {
 			return nil
 		}
 		*into = shares
+		return err
+	}
+}
+
+// details requests what only records of jobs tell; of the others, one of each user has that one's number.
+func (a *Asker) details(into *[]slurm.JobDetail) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		users := map[uint32]bool{}
+		*into, err = a.Client.AllJobDetails(ctx, func(d *slurm.JobDetail) bool {
+			first := !users[d.UserID] && (d.State == "PENDING" || d.State == "RUNNING")
+			if first {
+				users[d.UserID] = true
+			}
+			return first || len(d.Placements) > 0 || d.WholeNodes || d.ExcNodes+d.Licenses+d.GRESPerTask != "" || d.TimeMin > 0
+		})
 		return err
 	}
 }
@@ -183,7 +201,7 @@ func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 	return func(ctx context.Context) error {
 		u, err := a.Client.Usages(ctx)
-		if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
+		if absent(ctx, err) {
 			return nil
 		}
 		if err == nil {
@@ -197,11 +215,10 @@ func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 func (n *Planner) qos(a *Asker) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all, err := a.Client.QOS(ctx)
-		switch failure, failed := slurm.FailureOf(err); {
-		case failed && failure == slurm.NoDatabase:
-			n.silent = err
-			return nil
-		case failed && failure == slurm.Refused:
+		if absent(ctx, err) {
+			if !slurm.WasRefused(err) { // else it answers other questions, maybe
+				n.silent = err
+			}
 			return nil
 		}
 		n.QOS = all

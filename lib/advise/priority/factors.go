@@ -158,7 +158,7 @@ func Expected(w Weights, a Ask) float64 {
 	for name, weight := range w.TRES {
 		sum += weight * TRES(a.TRES[name], a.InPartition[name])
 	}
-	return math.Min(math.Max(1, sum), math.MaxUint32)
+	return math.Floor(math.Min(math.Max(1, sum), math.MaxUint32)) // as Slurm has it: what is not less comes after those that wait
 }
 
 // Deficit is by how much one job lags behind another in one part.

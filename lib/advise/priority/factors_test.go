@@ -57,3 +57,12 @@ func TestTimeToGain(t *testing.T) {
 		t.Error("age does not count")
 	}
 }
+
+// A job that is submitted has a priority as whole as those that wait: it comes behind the ones that are like it.
+func TestExpectedIsWhole(t *testing.T) {
+	w := Weights{FairShare: 10000, JobSize: 500, TRES: map[string]float64{"cpu": 100}}
+	got := Expected(w, Ask{FairShare: 0.4, Nodes: 1, CPUs: 3, ClusterNodes: 5, ClusterCPUs: 28, TRES: map[string]float64{"cpu": 3}, InPartition: map[string]float64{"cpu": 8}})
+	if got < 4000 || got != float64(int64(got)) {
+		t.Error(got)
+	}
+}

@@ -53,9 +53,10 @@ func (m *slurmMode) can() abilities {
 
 func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner, error) {
 	state := m.config.StateDir()
+	m.runner.Tasks = filepath.Join(state, "tasks")
 	m.runner.Pack(slurmrunner.Packing{
 		On: o.Pack, State: p.state, Programs: m.programs,
-		Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")},
+		Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: m.runner.Tasks},
 	})
 	m.runner.Account(slurmrunner.Accounting{
 		File: filepath.Join(state, "accounting.json"), Warn: func(text string) { p.Agent.Log.Warn(text) },

@@ -121,6 +121,26 @@ func (i Instances) Orphaned(ctx context.Context, older time.Duration) ([]rented.
 	})
 }
 
+// Carries returns why no order of a rented machine can carry a task to its container.
+func Carries(c config.Config, t task.Task) error {
+	v := c.Vast
+	r := rented.Runner{
+		Agent: strings.Repeat("0", 36), Disk: v.Disk, ExtraEnv: v.ExtraEnv, Program: vastEntry(v), Checkpoints: vastCheckpoints(v),
+		Limits: rented.Limits{Runtime: time.Duration(v.MaxRuntime)},
+	}
+	if err := r.Carries(t); err != nil {
+		return fault.Hint(fault.Errorf(fault.Usage, "no rented machine can be ordered for the task: %w", err),
+			"put what is long into the image, or where the task can fetch it")
+	}
+	return nil
+}
+
+func vastCheckpoints(v config.Vast) rented.Checkpoints {
+	return rented.Checkpoints{
+		Store: v.Checkpoints, Load: v.CheckpointLoad, Save: v.CheckpointSave, Interval: time.Duration(v.CheckpointInterval),
+	}
+}
+
 // NewVast creates the runner of rented machines without the agent's name.
 func NewVast(c config.Config, log *slog.Logger) (*rented.Runner, error) {
 	v := c.Vast
@@ -161,9 +181,7 @@ func NewVast(c config.Config, log *slog.Logger) (*rented.Runner, error) {
 			MinCredit: v.MinCredit, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
 		},
 		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss,
-		Checkpoints: rented.Checkpoints{
-			Store: v.Checkpoints, Load: v.CheckpointLoad, Save: v.CheckpointSave, Interval: time.Duration(v.CheckpointInterval),
-		},
+		Checkpoints:  vastCheckpoints(v),
 		BillInterval: time.Duration(v.BillInterval),
 		Avoid:        time.Duration(v.ShunTime), Settle: time.Duration(v.Settle),
 		LogInterval: time.Duration(v.LogInterval), StopWait: time.Duration(v.StopWait), Log: log,

@@ -18,7 +18,9 @@ const (
 	URLEnv   = "PONOS_ENTRY"
 	SumsEnv  = "PONOS_ENTRY_SUMS"
 	JobEnv   = "PONOS_JOB_"
-	GraceEnv = "PONOS_GRACE" // for the agent, which sees it in lists
+	// LabelEnv and GraceEnv are those of the job, for the loader, and for the agent, which sees them in lists.
+	LabelEnv = "PONOS_LABEL"
+	GraceEnv = "PONOS_GRACE"
 )
 
 // part is how long a part of the job is. The market documents 256 bytes for a variable.
@@ -97,5 +99,5 @@ func Unpack(getenv func(string) string) (j Job, err error) {
 
 // IsOurs reports whether a variable is for the program, and not for the task.
 func IsOurs(name string) bool {
-	return name == NonceEnv || name == URLEnv || name == SumsEnv || name == GraceEnv || strings.HasPrefix(name, JobEnv)
+	return name == NonceEnv || name == URLEnv || name == SumsEnv || name == GraceEnv || name == LabelEnv || strings.HasPrefix(name, JobEnv)
 }

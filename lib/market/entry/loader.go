@@ -1,8 +1,8 @@
 package entry
 
 // Loader is the shell script with which a container begins: it fetches the program, checks its sum, and becomes it. With
-// a sum that is known before, no certificate is needed. Without the program nothing could report the end of the task, or
-// destroy the instance; so the task is not run, and the log says so.
+// a sum that is known before, no certificate is needed. Without the program the task is not run: the log says so, and, where
+// there are curl or python3 and certificates, the label, and the instance is destroyed when the agent has stayed away.
 const Loader = `f=${TMPDIR:-/tmp}/.ponos-entry
 case $(uname -m) in aarch64|arm64) u=$PONOS_ENTRY-arm64;; *) u=$PONOS_ENTRY-amd64;; esac
 sum() { s=$(sha256sum <"$f") && case " $PONOS_ENTRY_SUMS " in *" ${s%% *} "*) chmod 700 "$f" && "$f" try;; *) false;; esac; }
@@ -19,6 +19,20 @@ open(sys.argv[1],"wb").write(r.urlopen(sys.argv[2],None,300,context=ssl._create_
  sleep $t
 done
 echo "PONOS-EXIT $PONOS_NONCE unarmed"
+u=${VAST_URL:-https://console.vast.ai}
+u=${u%/}/api/v0/instances/$CONTAINER_ID/
+ask() {
+ printf 'header="Authorization: Bearer %s"' "$CONTAINER_API_KEY" |
+  curl -fsS -m 60 -o /dev/null -K - -X "$1" -H 'Content-Type: application/json' -d "$2" "$u" ||
+ python3 -I -c 'import os,sys,urllib.request as r
+r.urlopen(r.Request(sys.argv[3],sys.argv[2].encode(),{"Authorization":"Bearer "+os.environ["CONTAINER_API_KEY"],
+"Content-Type":"application/json"},method=sys.argv[1]),None,60)' "$1" "$2" "$u"
+}
+ask PUT "{\"label\":\"$PONOS_LABEL:end=unarmed\"}"
+if [ "$PONOS_GRACE" -gt 0 ]; then
+ sleep "$PONOS_GRACE"
+ ask DELETE "{}"
+fi
 exec sleep 600
 `
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/advise/gpu"
@@ -50,7 +51,8 @@ func Filters(spec string) (vastai.Filters, error) {
 	}
 	var out vastai.Filters
 	add := func(field, op string, value any) {
-		out = append(out, vastai.Condition{Field: field, Op: op, Value: value, Text: fmt.Sprintf("find: %s %s %v", field, op, value)})
+		text := fmt.Sprintf("find: %s %s %s", field, op, words(value))
+		out = append(out, vastai.Condition{Field: field, Op: op, Value: value, Text: text})
 	}
 	test := func(field, text string, holds func(have any) bool) {
 		out = append(out, vastai.Condition{Field: field, Text: "find: " + text, Test: holds})
@@ -136,6 +138,14 @@ func Filters(spec string) (vastai.Filters, error) {
 		test("is_bid", "not preemptible", func(have any) bool { return have == false })
 	}
 	return out, nil
+}
+
+// words is a value for people: in MB and seconds, what is behind the point says nothing.
+func words(value any) string {
+	if f, ok := value.(float64); ok && f >= 1000 {
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	}
+	return fmt.Sprint(value)
 }
 
 // knownModel returns the catalogue's match for the name of a model.

@@ -1,7 +1,7 @@
 // Package life is the story of an order as a machine without effects: what was heard goes in, and what follows
 // comes out. Who has the order carries that out, and tells the machine what came of it.
 //
-//	            ┌───────── none was made, or two lists lack it ─────────┐
+//	            ┌───── none was made, or lists lack it, or the bill ────┐
 //	            ▼                                                       │
 //	┌───────► waits ────────────────── a request is sent ────────────► asked
 //	│           │ a list shows one                                      │ its id, or a list shows it
@@ -165,7 +165,7 @@ type Event struct {
 	Lacking  bool
 	Stopped  bool // it is stopped, or is to be
 	Bid      bool // it is lost to a higher bid
-	Itself   bool // it was not shown for as long as it takes to destroy itself after the end of the task
+	Itself   bool // it was not shown, or not looked for, for as long as it takes to destroy itself after the end of the task
 	Complete bool // its bill is
 	Begun    bool
 }
@@ -182,7 +182,7 @@ type Rules struct {
 
 // How long what proves nothing by itself has to last.
 const (
-	ManySettles = 10 // many missing instances, in times of Settle
+	ManySettles = 10 // many missing instances, or one that is not known by its id, in times of Settle
 	SilentTimes = 3
 	offlineTime = 5 * time.Minute
 	// OffersInARow with which an order is rejected hold it, for firstHold and then twice as long each time.
@@ -255,9 +255,7 @@ func (x *step) row() int {
 func (x *step) weigh() {
 	switch x.e.Kind {
 	case Missing:
-		if x.Phase != Asked || !x.e.Many { // it is not asked for by its id
-			x.look(Unlisted)
-		}
+		x.look(Unlisted)
 	case Quiet:
 		x.look(Silent)
 	case Falters:
@@ -297,15 +295,13 @@ func (s State) Pending() time.Time {
 	return s.Asked
 }
 
-// MayExist reports whether there may be an instance that costs money.
-func (s State) MayExist() bool {
-	switch s.Phase {
-	case Waits, Unbilled:
-		return false
-	case Asked:
-		return true
+// Most is how many instances there may be that cost money.
+func (s State) Most() int {
+	n := len(s.Doomed)
+	if s.Phase == Boots || s.Phase == Runs || s.Phase == Asked || s.Phase == Over && !s.Asked.IsZero() {
+		n++
 	}
-	return s.Instance != 0 || !s.Asked.IsZero()
+	return n
 }
 
 // MissingSince is since when lists lack the instance; zero: they do not.

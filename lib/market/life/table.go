@@ -58,19 +58,32 @@ var table = []row{
 
 	// A request that was not answered. If its instance appears later, its label shows that it is not needed.
 	{without, Found, func(x *step) bool { return x.doomed() == nil }, (*step).find},
-	{[]Phase{Asked}, Missing, (*step).isUnmade, func(x *step) {
-		x.Asked = x.Pending()
-		x.Number++
-		x.want()
-	}},
+	{[]Phase{Asked}, Missing, func(x *step) bool { return x.isUnmade() && x.e.Itself }, does(AskBill)},
+	{[]Phase{Asked}, Missing, (*step).isUnmade, (*step).unmade},
 	{[]Phase{Asked}, Missing, nil, func(x *step) { x.wait("it is not known yet whether an order has gone through") }},
+	// The bill does not show it either.
+	{[]Phase{Asked}, Billed, func(x *step) bool { return x.e.At.Sub(x.Pending()) < x.r.BillWait }, func(x *step) {
+		x.wait("it is not known whether an order has gone through before the agent was away: waiting for the bill, which shows it")
+	}},
+	{[]Phase{Asked}, Billed, func(x *step) bool { return x.r.BillWait > 0 }, (*step).unmade},
+	{[]Phase{Asked}, Billed, nil, func(x *step) {
+		why := "the answer to an order was lost before the agent was away, and whether the task has run is not known"
+		if x.Losses >= x.r.Retries {
+			x.fail(why)
+			return
+		}
+		x.unmade()
+		x.Losses++
+		x.Status = x.again(why)
+		x.do = Do{Action: Lost, Why: why}
+	}},
 
 	// An instance that lists lack.
 	{with, Missing, (*step).isMissing, does(AskID)},
 	{[]Phase{Unbilled}, Shown, nil, (*step).back},
 	{[]Phase{Unbilled}, There, nil, (*step).back},
 	{with, Gone, nil, does(AskBill)},
-	{with, Billed, (*step).hasTold, (*step).finishTold},
+	{with, Billed, (*step).hasTold, (*step).readTold},
 	{with, Billed, (*step).awaitsBill, func(x *step) {
 		if x.Phase != Unbilled {
 			x.do.Action = Await
@@ -116,7 +129,7 @@ var table = []row{
 	// What its log says. An instance that is outbid, or not paid for, is stopped without a word.
 	{present, Said, nil, func(x *step) { x.finish(x.e.End) }},
 	{present, Quiet, func(x *step) bool { return !x.isSilent() }, does(Nothing)},
-	{present, Quiet, (*step).hasTold, (*step).finishTold},
+	{present, Quiet, (*step).hasTold, (*step).readTold},
 	{present, Quiet, func(x *step) bool { return x.e.Stopped && x.e.Bid }, func(x *step) {
 		x.lose("the instance was stopped: it was outbid", false)
 	}},
@@ -174,9 +187,17 @@ func (x *step) isSettled() bool {
 	return p.IsZero() || x.e.At.Sub(p) > 2*x.r.Settle
 }
 
-// isUnmade reports whether enough lists lack the instance of a request that was not answered.
+// isUnmade reports whether enough lists lack the instance of a request that was not answered. Nothing else tells of it, as its id
+// is not known, so they have to for long.
 func (x *step) isUnmade() bool {
-	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Pending()) >= x.r.Settle
+	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Pending()) >= ManySettles*x.r.Settle
+}
+
+// unmade gives a request up that was not answered.
+func (x *step) unmade() {
+	x.Asked = x.Pending()
+	x.Number++
+	x.want()
 }
 
 // isMissing reports whether enough lists lack the instance to ask for it by its id. Lists lag.
@@ -276,7 +297,7 @@ func (x *step) part(a Action, why string, counted bool) {
 // fault gives up an instance whose machine is at fault, before it has run the task.
 func (x *step) fault(why string, avoid bool) {
 	if x.hasTold() { // its task had already ended
-		x.finishTold()
+		x.readTold()
 		return
 	}
 	x.part(Fault, why, false)
@@ -295,7 +316,7 @@ func (x *step) faulty(why string, avoid bool) {
 // as often as the rules allow, once that one is gone.
 func (x *step) lose(why string, avoid bool) {
 	if x.hasTold() { // its task had already ended
-		x.finishTold()
+		x.readTold()
 		return
 	}
 	if x.Losses >= x.r.Retries {
@@ -345,9 +366,10 @@ func (x *step) remains() {
 
 func (x *step) fail(why string) { x.finish(End{State: task.Error, Reason: why}) }
 
-func (x *step) finishTold() {
+// readTold has the log read for the last time: the entrypoint has told the end elsewhere.
+func (x *step) readTold() {
 	e, _ := Word(x.Told)
-	x.finish(e)
+	x.do = Do{Action: Read, End: e}
 }
 
 // lastEnd is how the task has ended, after a last look at its log: what the entrypoint has said counts, unless the queue

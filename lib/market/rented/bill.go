@@ -306,7 +306,7 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 			continue
 		}
 		b := Bill{
-			Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Machine: o.Machine, GPU: o.GPU, Instances: o.instances(), Estimated: o.Spent,
+			Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Machine: o.Machine, GPU: o.GPU, Instances: o.instances(), Estimated: o.spent(),
 		}
 		if o.Instance != 0 {
 			b.Estimated += o.estimate(r.now())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/market/entry"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -195,5 +196,109 @@ func TestLostAnswerAndFalseLists(t *testing.T) {
 	s.clock.pass(time.Minute)
 	if job, err := s.Start(t.Context(), s.submission(3)); err != nil || job.Claim != runner.Found || s.market.count()["order"] != 4 {
 		t.Errorf("%+v, %v\n%s", job, err, s.said)
+	}
+}
+
+// unanswered starts a task whose order is carried out, though its answer is lost, and returns its instance.
+func (s *stand) unanswered(n int) *rented {
+	s.Helper()
+	i := &rented{id: 99, label: s.label(s.job(n), 1, 1), env: map[string]string{entry.NonceEnv: "n"}, fields: map[string]any{"actual_status": "running"}}
+	s.market.create = func(int64) error { return vastai.ErrUnknown }
+	s.later(n, "the answer to an order was lost")
+	s.market.create = nil
+	return i
+}
+
+// Lists that lack what was ordered without an answer have to do so for long, whether they are empty or show others.
+func TestLostAnswerAndLaggingLists(t *testing.T) {
+	for n := range 4 {
+		made, alone := n%2 == 0, n/2 == 0
+		t.Run(fmt.Sprint(made, alone), func(t *testing.T) {
+			s := newStand(t, 9)
+			i := s.unanswered(1)
+			var other []*rented
+			if !alone {
+				other = []*rented{{id: 5, label: "mine", fields: map[string]any{"actual_status": "running"}}}
+			}
+			s.market.instances = other
+			for range life.ManySettles - 1 {
+				s.clock.pass(time.Minute)
+				s.later(1, "it is not known yet whether an order has gone through")
+			}
+			if made {
+				s.market.instances = append(other, i)
+			}
+			s.clock.pass(time.Minute)
+			job, err := s.Start(t.Context(), s.submission(1))
+			if n := s.market.count()["order"]; err != nil || (job.Claim == runner.Found) != made || made != (n == 1) || len(s.market.instances) != 1+len(other) {
+				t.Errorf("%+v, %v, %d orders\n%s", job, err, n, s.said)
+			}
+		})
+	}
+}
+
+// What was ordered without an answer, before the agent was away for long, may have come, run and gone: the bill shows it.
+// Without a bill that may be, and counts as a loss.
+func TestLostAnswerBeforeTheAgentWasAway(t *testing.T) {
+	for _, c := range []struct {
+		name, label string
+		bill        time.Duration
+		retries     int
+		want        task.State
+		why         string
+		orders      int
+	}{
+		{"it has ended", ":end=0", time.Hour, 0, task.Completed, "", 0},
+		{"it is billed", "", time.Hour, 0, task.Error, "whether its task had ended, and how, is not known", 0},
+		{"it never began", ":end=unfit", time.Hour, 0, task.Running, "", 1},
+		{"it is not billed yet", "-", time.Hour, 0, "", "waiting for the bill", 0},
+		{"no bill is read", "-", 0, 0, task.Error, "whether the task has run is not known", 0},
+		{"no bill is read, and it may run again", "-", 0, 1, task.Running, "", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStand(t, 9)
+			s.BillInterval, s.Retries = c.bill, c.retries
+			s.Program.Grace, s.Program.Destroy = 30*time.Minute, true
+			i := s.unanswered(1)
+			born := s.clock.Now()
+			s.clock.pass(2 * time.Hour)
+			if c.label != "-" {
+				s.charge(vastai.Charge{Instance: i.id, Label: i.label + c.label, Amount: 0.1, From: born, Until: s.clock.Now()})
+			}
+			s.market.count()
+			var job runner.Job
+			var err error
+			for range life.ManySettles + 2 {
+				s.clock.pass(time.Minute)
+				if job, err = s.Start(t.Context(), s.submission(1)); err == nil {
+					break
+				}
+			}
+			if c.want == "" {
+				if !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), c.why) {
+					t.Errorf("%+v, %v", job, err)
+				}
+				// A day and a half later, the bill would have it.
+				s.clock.pass(billWait)
+				s.market.count()
+				s.begin(1)
+				return
+			}
+			if err != nil {
+				t.Fatalf("%v\n%s", err, s.said)
+			}
+			s.track(1, job.ID)
+			for range 80 {
+				if job = s.turn()[s.job(1)]; job.State == c.want {
+					break
+				}
+			}
+			if n := s.market.count()["order"]; job.State != c.want || n != c.orders || !strings.Contains(job.Reason, c.why) {
+				t.Errorf("%+v, %d orders\n%s", job, n, s.said)
+			}
+			if lost := len(s.events("lost")); lost != c.retries {
+				t.Errorf("%d starts are counted as lost", lost)
+			}
+		})
 	}
 }

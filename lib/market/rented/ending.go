@@ -68,7 +68,7 @@ func (r *Runner) arm(env map[string]string, command []string, o *order, m entry.
 		return nil, err
 	}
 	maps.Copy(out, packed)
-	out[entry.NonceEnv], out[entry.URLEnv], out[entry.SumsEnv] = o.Nonce, r.Program.URL, r.Program.Sums
+	out[entry.NonceEnv], out[entry.URLEnv], out[entry.SumsEnv], out[entry.LabelEnv] = o.Nonce, r.Program.URL, r.Program.Sums, job.Label
 	if o.Grace, out[entry.GraceEnv] = -1, "-1"; !job.Stop {
 		o.Grace, out[entry.GraceEnv] = job.Grace, strconv.Itoa(int(job.Grace.Seconds()))
 	}

@@ -101,7 +101,7 @@ func TestJournalCannotBeWritten(t *testing.T) {
 	if j := s.turn()[s.job(1)]; j.State != task.Failed || j.ExitCode != 3 {
 		t.Errorf("%+v", j)
 	}
-	for range 5 {
+	for range 12 {
 		s.clock.pass(time.Minute)
 		if _, err := s.Start(t.Context(), s.submission(2)); err == nil {
 			break
@@ -260,7 +260,7 @@ func TestOneListCountsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.market.create = nil
-	s.clock.pass(2 * time.Minute)
+	s.clock.pass(20 * time.Minute)
 	for range 3 { // one list serves them
 		if job, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
 			t.Errorf("%+v, %v", job, err)
@@ -333,6 +333,9 @@ func TestDestroyedItself(t *testing.T) {
 			}
 			if j := s.turn()[s.job(1)]; !j.State.Final() || !strings.Contains(j.Reason, c.want) {
 				t.Errorf("%+v", j)
+			}
+			if told := strings.Contains(s.output(1), "[the end of the log could not be read: "); told != (c.billed != "") {
+				t.Errorf("what is missing of the output is not told: %q", s.output(1))
 			}
 			if n := s.market.count(); n["order"] != 0 || n["charges"] > 12 { // in three hours
 				t.Errorf("%v", n)

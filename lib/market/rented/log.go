@@ -84,15 +84,21 @@ func (s *said) event(at time.Time) life.Event {
 // readLast reads the log once more before an instance is destroyed, and the task ends.
 func (r *Runner) readLast(ctx context.Context, o *order, e life.End) life.Event {
 	out := life.Event{Kind: life.Last, At: r.now(), End: e}
-	s, err := r.readLog(ctx, nil, o, true)
-	if err != nil {
+	switch s, err := r.readLog(ctx, nil, o, true); {
+	case err != nil:
 		r.warn("the end of the log could not be read", o, err)
 		o.unread = err
-	} else if !e.Cancelled && isEnd(s.word) {
+	case e.Cancelled:
+	case isEnd(s.word):
 		out.Word = s.word
+	case isEnd(o.Told):
+		o.unread = errEndless
 	}
 	return out
 }
+
+// errEndless says that the log lacks the line that says how much output there is.
+var errEndless = errors.New("it lacks its last line")
 
 // logText is the answer to a request for a log.
 type logText struct {
@@ -262,7 +268,8 @@ func (s said) from(at int64) (more []byte, to int64, joined bool) {
 // missing is the line that replaces lines that could not be read.
 const missing = "[some lines are missing here]\n"
 
-// maxOther limits what is published of a container that never came to its output.
+// maxOther limits what is published of a container that never came to its output, or that has none of the entrypoint's offsets:
+// one of a build before vast-entry, which was never released. Its end counts, and this much of its output is read with it.
 const maxOther = 64 << 10
 
 // readLog appends what is new in an instance's log to the task's output. Last says that it is not
@@ -293,7 +300,11 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*sa
 			}
 		}
 		if (last || s.word != "") && len(s.pieces) == 0 && at == 0 {
-			more = append(more, s.other[max(0, len(s.other)-maxOther):]...)
+			if cut := len(s.other) - maxOther; cut > 0 || s.lines >= lines-1 {
+				_, s.other, _ = bytes.Cut(s.other[max(cut, 0):], []byte("\n"))
+				more = append(more, missing...)
+			}
+			more = append(more, s.other...)
 		}
 		return &s, r.publish(o, more, to)
 	}

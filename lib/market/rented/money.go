@@ -13,6 +13,7 @@ import (
 // purse is what the orders of this agent have cost and will, in dollars.
 //
 //	ordered or runs  Ahead: what is left of the expected cost · Rate: by the hour
+//	given up         Rate, until it is gone
 //	any, today       Today: what was billed, or else estimated
 //
 // What the market says of the account is held against it before each order and in each turn.
@@ -40,6 +41,8 @@ func (p *purse) add(o *order, e vastai.Estimate, now time.Time) {
 	switch expected := e.Hours*o.Price + o.Traffic; {
 	case o.Instance != 0:
 		p.Ahead += max(0, expected-o.estimate(now))
+		p.Rate += o.Price
+	case len(o.Doomed) > 0: // it costs until it is gone
 		p.Rate += o.Price
 	case o.Phase == life.Asked: // there may be one
 		p.Ahead += expected
@@ -106,8 +109,8 @@ func (r *Runner) watch(ctx context.Context) (over string, err error) {
 	if err != nil || p.Rate == 0 {
 		return "", err
 	}
-	if limit := r.Limits.CostPerDay; limit > 0 && p.Today > limit {
-		return fmt.Sprintf("the agent has spent $%.2f today, more than max_cost_per_day", p.Today), nil
+	if limit := r.Limits.CostPerDay; limit > 0 && p.Today+p.Rate*hours(r.LogInterval) > limit {
+		return fmt.Sprintf("the agent has spent $%.2f today, and reaches max_cost_per_day", p.Today), nil
 	}
 	account, err := r.API.Account(ctx, r.now().Add(-accountAge))
 	if err == nil && account.Credit < p.Ahead {

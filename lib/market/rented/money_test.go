@@ -32,10 +32,11 @@ func TestPurse(t *testing.T) {
 		"since yesterday":    {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(8)}, half), purse{3, 1, 0.5}},
 		"longer than known":  {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(20)}, half), purse{3, 0, 0.5}},
 		"billed":             {billed, purse{1.25, 4, 0.5}},
-		"was lost before":    {order{ledger: ledger{Spent: 2}, State: life.State{Phase: life.Waits}}, purse{2, 0, 0}},
+		"was lost before":    {order{ledger: ledger{Past: []spell{{Cost: 2}}}, State: life.State{Phase: life.Waits}}, purse{2, 0, 0}},
 		"maybe ordered":      {of(life.State{Phase: life.Asked, Since: ago(0.1)}, half), purse{0, 5, 0.5}},
 		"ended today":        {ended(2, 1), purse{0.6, 0, 0}},
 		"ended yesterday":    {ended(9, 7), purse{}},
+		"given up":           {of(life.State{Phase: life.Waits, Since: ago(1), Doomed: []life.Doomed{{ID: 7}}}, half), purse{0.5, 0, 0.5}},
 		"waits for the bill": {of(life.State{Phase: life.Unbilled, Instance: 7, Created: ago(2)}, half), purse{}},
 	} {
 		var p purse
@@ -72,6 +73,26 @@ func (s *stand) later(n int, why string) {
 	s.Helper()
 	if _, err := s.Start(s.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), why) {
 		s.Errorf("%v, want %q", err, why)
+	}
+}
+
+// An instance that was given up, and that the market does not destroy, counts: for max_instances, and by what it costs. A
+// task that has cost too much gets no other one.
+func TestGivenUpCounts(t *testing.T) {
+	s, i := slow(t, 0)
+	s.Limits.Instances, s.Limits.CostPerTask = 1, 0.8
+	s.later(2, "as many as max_instances")
+	s.Limits.Instances, s.Limits.CostPerDay = 0, 0.45
+	s.later(2, "max_cost_per_day: $0.1")
+	s.clock.pass(90 * time.Minute)
+	s.later(2, "max_cost_per_day: $0.6")
+	delete(s.market.stuck, i.id)
+	for range 3 {
+		s.turn()
+	}
+	j := s.turn()[s.job(1)]
+	if len(s.market.instances) != 0 || j.State != task.Error || !strings.Contains(j.Reason, "max_cost_per_task: the task has cost $0.6") || j.Cost < 0.6 {
+		t.Errorf("%+v, %+v\n%s", s.market.instances, j, s.said)
 	}
 }
 
@@ -119,7 +140,7 @@ func TestMaxCostPerDay(t *testing.T) {
 	}
 	s.clock.pass(90 * time.Minute) // 3 x 0.15 + 2 x 0.45
 	for n, state := range []task.State{"", task.Error, task.Error} {
-		if j := s.turn()[s.job(n)]; n > 0 && (j.State != state || !strings.Contains(j.Reason, "today, more than max_cost_per_day")) {
+		if j := s.turn()[s.job(n)]; n > 0 && (j.State != state || !strings.Contains(j.Reason, "today, and reaches max_cost_per_day")) {
 			t.Errorf("%d: %+v", n, j)
 		}
 	}

@@ -482,10 +482,10 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order) error {
 		}
 		o.Checked = whole
 	}
-	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now) > limit {
+	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now)+o.Price*hours(r.LogInterval) > limit {
 		return r.hear(ctx, v, o, life.Event{
 			Kind: life.Limit, At: now,
-			End: life.End{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"},
+			End: life.End{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", and reaches max_cost_per_task"},
 		})
 	}
 	if v.over != "" {

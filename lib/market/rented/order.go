@@ -52,11 +52,9 @@ type identity struct {
 
 // rental is what was ordered last, and what is known of the machine and its log.
 type rental struct {
-	Offer   int64   `json:"offer,omitempty"`
 	Machine int64   `json:"machine,omitempty"`
 	GPU     string  `json:"gpu,omitempty"`
 	Price   float64 `json:"price,omitempty"`   // dollars an hour
-	Bid     float64 `json:"bid,omitempty"`     // the part of it that is bid, for an interruptible machine
 	Traffic float64 `json:"traffic,omitempty"` // dollars, of image and models
 
 	Unnoted bool      `json:"unnoted,omitempty"` // the journal may not have it
@@ -76,7 +74,6 @@ type rental struct {
 
 // ledger is what the instances of an order have cost.
 type ledger struct {
-	Spent float64 `json:"spent,omitempty"` // dollars, on instances before this one
 	// Bills has what the market has billed for this instance and earlier ones.
 	Bills map[int64]bill `json:"bills,omitempty"`
 	Past  []spell        `json:"past,omitempty"` // the instances before this one
@@ -258,13 +255,8 @@ func (r *Runner) read(dir, name string) (*order, error) {
 		return nil, err
 	}
 	o := &order{}
-	if err := json.Unmarshal(b, o); err != nil || o.name() != name {
+	if err := json.Unmarshal(b, o); err != nil || o.name() != name || o.Phase == "" {
 		return nil, fmt.Errorf("%s: not an order", r.orderPath(dir, name))
-	}
-	if o.Phase == "" {
-		if err := o.convert(b, dir == ordersDir); err != nil {
-			return nil, err
-		}
 	}
 	if dir == ordersDir {
 		o.saved = b
@@ -338,7 +330,6 @@ type Entry struct {
 	Slug     string    `json:"slug,omitempty"`
 	Attempt  int       `json:"attempt"`
 	Instance int64     `json:"instance,omitempty"`
-	Unnoted  bool      `json:"unnoted,omitempty"` // the journal may not have it
 	Machine  int64     `json:"machine,omitempty"`
 	GPU      string    `json:"gpu,omitempty"`
 	Price    float64   `json:"dollars_per_hour,omitempty"`
@@ -386,14 +377,16 @@ func (r *Runner) note(e Entry) error {
 // for the time after that, the price per hour and the traffic of the image. That is more than will be
 // billed for the time in which the image is loaded.
 func (o *order) cost(now time.Time) float64 {
-	spent := o.Spent
+	spent := 0.0
 	for _, p := range o.Past {
 		if b, ok := o.Bills[p.ID]; ok {
-			spent += b.Amount - p.Cost
+			spent += b.Amount
+		} else {
+			spent += p.Cost
 		}
 	}
 	if o.Instance == 0 {
-		return spent
+		return spent + o.leaving(now)
 	}
 	now = o.there(now)
 	b, ok := o.Bills[o.Instance]
@@ -406,9 +399,32 @@ func (o *order) cost(now time.Time) float64 {
 	return spent + o.estimate(now)
 }
 
+// spent is what instances before the present one have cost, without regard to bills.
+func (o *order) spent() (total float64) {
+	for _, p := range o.Past {
+		total += p.Cost
+	}
+	return total
+}
+
 // estimate returns the estimated cost of the present instance, without regard to bills.
 func (o *order) estimate(now time.Time) float64 {
 	return hours(o.there(now).Sub(o.Created))*o.Price + o.Traffic
+}
+
+// leaving returns what an instance that was given up has cost since then, while it is not gone.
+func (o *order) leaving(now time.Time) float64 {
+	if o.Phase != life.Waits || len(o.Doomed) == 0 {
+		return 0
+	}
+	return hours(now.Sub(o.Since)) * o.Price
+}
+
+// left enters that no such instance is left.
+func (o *order) left(cost float64) {
+	if n := len(o.Past); n > 0 && len(o.Doomed) == 0 {
+		o.Past[n-1].Cost += cost
+	}
 }
 
 // there returns until when the present instance may have existed: what lists no longer show costs
@@ -423,7 +439,6 @@ func (o *order) there(now time.Time) time.Time {
 // part enters what an instance that is given up has cost.
 func (o *order) part(id int64, cost float64) {
 	o.Past = append(o.Past, spell{ID: id, Cost: cost})
-	o.Spent += cost
 	o.Checked, o.Seen = false, time.Time{}
 }
 

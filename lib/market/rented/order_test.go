@@ -18,7 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// Ten tasks wait for a machine, and there is none: three requests a pass at most, and
+// Twenty tasks wait for a machine, and there is none: three requests a pass at most, one if nothing is searched, and
 // fewer passes with a search the longer that is so.
 func TestWaitingTasks(t *testing.T) {
 	s := newStand(t, 0)
@@ -27,7 +27,7 @@ func TestWaitingTasks(t *testing.T) {
 		if _, err := s.Jobs(t.Context(), func() ([]runner.Ref, error) { return nil, nil }); err != nil {
 			t.Fatal(err)
 		}
-		for n := range 10 {
+		for n := range 20 {
 			if _, err := s.Start(t.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "no suitable offer") {
 				t.Fatal(err)
 			}
@@ -39,6 +39,9 @@ func TestWaitingTasks(t *testing.T) {
 		c := pass()
 		if c["all"] > 3 && n > 0 { // once an hour, one more tells which filter removes most
 			t.Errorf("pass %d: %v", n, c)
+		}
+		if c["search"] == 0 && c["all"] > 1 && n%60 != 59 { // once in ten minutes, one more looks at the credit
+			t.Errorf("pass %d without a search: %v", n, c)
 		}
 		searches += c["search"]
 	}
@@ -312,7 +315,7 @@ func TestOrderOfNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.market.Create(t.Context(), o.Offer, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{entry.NonceEnv: o.Nonce}}); err != nil {
+				if _, err := s.market.Create(t.Context(), o.Machine, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{entry.NonceEnv: o.Nonce}}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -175,6 +175,8 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 		return err
 	}
 	hidden := r.hides(v.list, o)
+	leaving := o.leaving(v.began)
+	defer func() { o.left(leaving) }()
 	for _, d := range slices.Clone(o.Doomed) {
 		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
 		if at < 0 && !hidden {
@@ -286,7 +288,7 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 
 // finish records how a task has ended.
 func (r *Runner) finish(o *order, said life.End) error {
-	e := end{At: r.now(), End: said, Cost: o.cost(r.now()), Estimated: o.Spent}
+	e := end{At: r.now(), End: said, Cost: o.cost(r.now()), Estimated: o.spent()}
 	if o.Instance != 0 {
 		e.Estimated += o.estimate(e.At)
 	}

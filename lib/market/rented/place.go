@@ -59,16 +59,23 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err := r.room(o.name(), m); err != nil {
 		return err
 	}
-	account, err := r.API.Account(ctx, time.Time{})
-	if err != nil {
-		return r.ordering(ctx, err)
-	}
 	spent, err := r.purse(o.name())
 	if err != nil {
 		return err
 	}
-	if why := spent.carries(r.Limits, account.Credit, 0, 0); why != "" { // whatever the offer
-		return later("%s", why)
+	// An older answer does while there is credit, and nothing to order.
+	var account vastai.Account
+	for _, since := range []time.Time{r.now().Add(-accountAge), {}} {
+		if account, err = r.API.Account(ctx, since); err != nil {
+			return r.ordering(ctx, err)
+		}
+		why := spent.carries(r.Limits, account.Credit, 0, 0) // whatever the offer
+		if why != "" && since.IsZero() {
+			return later("%s", why)
+		}
+		if why == "" {
+			break
+		}
 	}
 	offers, err := r.offers(ctx, o.wish(), m)
 	if err != nil {
@@ -77,12 +84,20 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		return r.ordering(ctx, err)
 	}
+	if account, err = r.API.Account(ctx, time.Time{}); err != nil {
+		return r.ordering(ctx, err)
+	}
 	for _, offer := range offers[:min(len(offers), life.OffersInARow)] {
 		if n := r.Limits.CreatesPerHour; n > 0 && len(m.Creates) >= n {
 			return later("%d instances were ordered within an hour, as many as max_creates_per_hour", n)
 		}
 		if why := spent.carries(r.Limits, account.Credit, offer.Price, r.Estimate.Cost(offer.Offer)); why != "" {
 			return later("%s", why) // the next offer is dearer
+		}
+		cost, before, limit := r.Estimate.Cost(offer.Offer), o.cost(r.now()), r.Limits.CostPerTask
+		if limit > 0 && before > 0 && before+cost > limit {
+			return fmt.Errorf("%w: max_cost_per_task: the task has cost %s, and another machine is expected to cost %s",
+				runner.ErrRefused, dollars(before), dollars(cost))
 		}
 		variables, err := r.arm(env, command, o, r.machine(o, offer.Offer))
 		if err != nil {
@@ -93,7 +108,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		if err := request.Check(); err != nil {
 			return fmt.Errorf("%w: %w", runner.ErrRefused, err)
 		}
-		o.Offer, o.Machine, o.GPU, o.Price, o.Bid = offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
+		o.Machine, o.GPU, o.Price = offer.Machine, offer.GPU, offer.Price
 		o.Traffic = offer.DownCost*r.Estimate.Down + offer.UpCost*r.Estimate.Up
 		r.step(o, life.Event{Kind: life.Sent, At: r.now()})
 		m.Creates = append(m.Creates, o.Since)
@@ -241,9 +256,7 @@ func (r *Runner) room(own string, m market) error {
 		if err != nil {
 			continue // just closed
 		}
-		if other.MayExist() {
-			n++
-		}
+		n += other.Most()
 	}
 	if limit := r.Limits.Instances; limit > 0 && n >= limit {
 		return later("there are %d instances, as many as max_instances", n)

@@ -1,6 +1,7 @@
 package rented
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -219,7 +220,7 @@ func (r *Runner) billing(ctx context.Context) string {
 
 // scoped names the permission that an otherwise valid key may lack.
 func scoped(err error, permission string) error {
-	if !errors.Is(err, vastai.ErrAuth) {
+	if !errors.Is(err, vastai.ErrAuth) || vastai.Expired(err) {
 		return err
 	}
 	return fault.Hint(err, permissionHint(permission))
@@ -245,7 +246,24 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 	if err := r.equipped(ctx, t.Image); err != nil {
 		return nil, nil, err
 	}
-	env = maps.Clone(t.Env)
+	if env, err = r.variables(t); err != nil {
+		return nil, nil, err
+	}
+	return env, command, r.carries(t.Image, env, command)
+}
+
+// Carries returns why an order cannot carry a task to its machine, as far as that is known before its image is.
+func (r *Runner) Carries(t task.Task) error {
+	env, err := r.variables(t)
+	if err != nil {
+		return err
+	}
+	return r.carries(t.Image, env, t.Command)
+}
+
+// variables are those of a task's container.
+func (r *Runner) variables(t task.Task) (map[string]string, error) {
+	env := maps.Clone(t.Env)
 	if env == nil {
 		env = map[string]string{}
 	}
@@ -261,7 +279,7 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 	}
 	b, err := json.Marshal(parents) // sorted, and without spaces
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	env["PONOS_TASK"], env["PONOS_DATA"] = string(t.ID), "/data"
 	env["TASK_BOOTSTRAP"], env["TASK_PARENTS"] = "true", string(b)
@@ -278,11 +296,24 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 	if limit := r.runtime(t.TTL); limit > 0 {
 		env[limitEnv] = strconv.Itoa(int(limit.Seconds()))
 	}
-	return env, command, r.carries(t.Image, env, command)
+	return env, nil
 }
+
+// maxWord is the longest argument or variable of a program on Linux, in bytes.
+const maxWord = 128<<10 - 1
 
 // carries reports what an order for a task would have too much of: label and nonce are as long as they get.
 func (r *Runner) carries(image string, env map[string]string, command []string) error {
+	for n, word := range command {
+		if len(word) > maxWord {
+			return fmt.Errorf("word %d of the command has %d bytes, and a program takes %d", n+1, len(word), maxWord)
+		}
+	}
+	for name, value := range env {
+		if n := len(name) + 1 + len(value); n > maxWord {
+			return fmt.Errorf("the variable %s has %d bytes, and a program takes %d", task.Clean(name), n, maxWord)
+		}
+	}
 	o := newOrder(task.ID(strings.Repeat("0", 36)), 1)
 	o.Nonce = strings.Repeat("0", 25)
 	packed, err := r.arm(env, command, o, entry.Machine{GPUs: 1, GPU: strings.Repeat("0", 40), GPUMemory: 1e6, Memory: 1e6, Disk: 1e4})
@@ -495,12 +526,48 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 			others = append(others, other)
 		}
 	}
-	absent, _ := r.lacking(list, others)
-	do := r.step(o, life.Event{Kind: life.Missing, At: list.At, Many: absent > 0})
-	if err := r.save(o); err != nil || do.Action != life.Wait {
-		return false, err
+	if absent, _ := r.lacking(list, others); absent > 0 {
+		return false, later("it is not known yet whether an order has gone through: the list lacks %d other instances", absent)
 	}
-	return false, later("%s", do.Why)
+	// What was not looked for during a grace may have come and gone.
+	first, grace := cmp.Or(o.MissingSince(), list.At), r.grace(o)
+	do := r.step(o, life.Event{Kind: life.Missing, At: list.At, Itself: grace >= 0 && first.Sub(o.Pending())+r.Settle >= grace})
+	if do.Action == life.AskBill {
+		if found, err := r.findInBill(ctx, o); found || err != nil {
+			return found, err
+		}
+		do = r.step(o, life.Event{Kind: life.Billed, At: r.now()})
+	}
+	switch do.Action {
+	case life.Finish:
+		return true, r.finish(o, do.End)
+	case life.Lost:
+		r.say("machine lost", o, "reason", do.Why, "losses", o.Losses)
+		return false, errors.Join(r.journal(o, "lost", 0), r.save(o))
+	case life.Wait:
+		return false, errors.Join(r.save(o), later("%s", do.Why))
+	}
+	return false, r.save(o)
+}
+
+// findInBill finds the instance of a request that was not answered in the bill, which has labels.
+func (r *Runner) findInBill(ctx context.Context, o *order) (found bool, err error) {
+	if r.BillInterval <= 0 {
+		return false, nil
+	}
+	now := r.now()
+	from := latest(o.Since, now.Add(-billTime)).UTC().Truncate(24 * time.Hour)
+	list, err := r.API.Charges(ctx, from, now, now.Add(-r.BillInterval/2), 1)
+	if err != nil && !errors.Is(err, vastai.ErrMore) {
+		return false, later("it is not known whether an order has gone through: %w", err)
+	}
+	for _, c := range list {
+		if i := (vastai.Instance{ID: c.Instance, Label: c.Label, Started: c.From}); bears(i, r.label(o.Task, o.Attempt, o.Number)) {
+			r.choose(o, []vastai.Instance{i})
+			return true, r.created(o, "order found in the bill")
+		}
+	}
+	return false, nil
 }
 
 // choose makes one of several instances that of the order; the others are to be destroyed.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -69,7 +70,7 @@ func TestAnswerLostLate(t *testing.T) {
 	}
 	s.market.create = nil
 	s.market.count()
-	for lost := s.clock.Now(); s.clock.Now().Sub(lost) < s.Settle-10*time.Second; s.clock.pass(5 * time.Second) {
+	for lost := s.clock.Now(); s.clock.Now().Sub(lost) < life.ManySettles*s.Settle-10*time.Second; s.clock.pass(5 * time.Second) {
 		if err := start(); !errors.Is(err, runner.ErrLater) {
 			t.Fatalf("ordered again %v after the answer was lost: %v", s.clock.Now().Sub(lost), err)
 		}

@@ -2,6 +2,7 @@ package rented
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,9 +103,25 @@ func TestCarried(t *testing.T) {
 		long.WriteString(strings.Repeat(string(rune('a'+n*7919%26)), 1+n*n%5))
 		long.WriteByte(byte('0' + n*n*31%10))
 	}
-	_, _, err = s.Place(t.Context(), task.Task{ID: s.job(2), Image: "img", Command: []string{"x"}, Env: map[string]string{"LONG": long.String() + random6(t)}})
-	if err == nil || !strings.Contains(err.Error(), "command and variables have") {
+	much := task.Task{ID: s.job(2), Image: "img", Command: []string{"x"}, Env: map[string]string{"LONG": long.String() + random6(t)}}
+	if _, _, err = s.Place(t.Context(), much); err == nil || !strings.Contains(err.Error(), "command and variables have") {
 		t.Error(err)
+	}
+	many, slugs := task.Task{Image: "img", Command: []string{"x"}}, random6(t)
+	for n := range 1999 {
+		many.Parents = append(many.Parents, task.Parent{ID: task.ID(fmt.Sprintf("00000000-0000-4000-8000-%012d", n)), Slug: slugs[30*n:][:30]})
+		if n == 200 && s.Carries(many) != nil {
+			t.Error("200 parents are too many")
+		}
+	}
+	if err := s.Carries(many); err == nil || !strings.Contains(err.Error(), "TASK_PARENTS has") && !strings.Contains(err.Error(), "command and variables have") {
+		t.Error(err)
+	}
+	for _, c := range []task.Task{{Command: []string{"x", strings.Repeat("x", 1<<17)}}, {Env: map[string]string{"X": strings.Repeat("x", 1<<17)}}} {
+		c.Image = "img"
+		if err := s.Carries(c); err == nil || !strings.Contains(err.Error(), "and a program takes 131071") {
+			t.Error(err)
+		}
 	}
 }
 
@@ -114,6 +131,31 @@ func random6(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// A container of a build before vast-entry has no offsets in its log: its end counts, and the end of its output is published
+// with it, once.
+func TestOutputWithoutOffsets(t *testing.T) {
+	for lines, cut := range map[int]bool{100: false, 20_000: true} {
+		t.Run(fmt.Sprint(lines), func(t *testing.T) {
+			s := newStand(t, 1)
+			i := s.begin(1)
+			for n := range lines {
+				i.log += fmt.Sprintf("line %d\n", n)
+			}
+			if s.turn(); s.output(1) != "" {
+				t.Errorf("%q", s.output(1))
+			}
+			ended(i, 3)
+			j := s.turn()[s.job(1)]
+			s.turn()
+			out, last := s.output(1), fmt.Sprintf("\nline %d\n", lines-1)
+			if j.State != task.Failed || j.ExitCode != 3 || !strings.HasSuffix(out, last) || strings.Count(out, last) != 1 ||
+				strings.HasPrefix(out, missing+"line ") != cut {
+				t.Errorf("%+v, %d bytes, from %.60q", j, len(out), out)
+			}
+		})
+	}
 }
 
 // Killed between any two of its steps, the runner publishes each byte once.

@@ -28,7 +28,7 @@ var (
 	ErrCredit   = errors.New("the account lacks credit")
 	ErrAuth     = errors.New("the key is not accepted")
 	// ErrUnknown: it is unknown whether the request had an effect.
-	ErrUnknown = errors.New("the outcome is unknown")
+	ErrUnknown = errors.New("no clear answer")
 	ErrInvalid = errors.New("the request is refused")
 	// ErrMore: there are more pages than one call reads.
 	ErrMore = errors.New("there are more pages")
@@ -229,6 +229,8 @@ func hinted(e *callError) error {
 	err := fault.Wrap(fault.Unavailable, e)
 	kind := e.kind
 	switch {
+	case errors.Is(kind, ErrAuth) && expired(e.words):
+		return fault.Hint(err, "the session of a login with two factors is over: log in again, or use a key from the market's console")
 	case errors.Is(kind, ErrAuth):
 		return fault.Hint(err,
 			"check vast_api.api_key (or api_key_file), or \"vastai set api-key KEY\" for the CLI, and the permissions of the key")
@@ -236,6 +238,12 @@ func hinted(e *callError) error {
 		return fault.Hint(err, "add credit to the account; nothing is ordered until then")
 	}
 	return err
+}
+
+// expired reports whether the market says that a login, and not a key, is no longer valid.
+func expired(words string) bool {
+	lower := strings.ToLower(words)
+	return strings.Contains(lower, "two factor") || strings.Contains(lower, "session expired")
 }
 
 // hide removes the values of an order from an answer of the market, which may repeat them.
@@ -265,6 +273,12 @@ const shortSecret = 6
 func LacksPermission(err error) bool {
 	var e *callError
 	return errors.As(err, &e) && strings.Contains(e.words, "permission group")
+}
+
+// Expired reports whether the login that the key stands for is over.
+func Expired(err error) bool {
+	var e *callError
+	return errors.As(err, &e) && expired(e.words)
 }
 
 // status returns the HTTP status of a failed call, or 0.
@@ -340,7 +354,7 @@ func outcome(op string, status int, words string) error {
 	has := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(lower, p) })
 	}
-	denied := has("auth_error", "invalid user key", "requires login", "permission group", "not_authorized", "two factor", "session expired")
+	denied := has("auth_error", "invalid user key", "requires login", "permission group", "not_authorized") || expired(words)
 	switch {
 	case has("no_such_ask"):
 		return ErrOfferGone

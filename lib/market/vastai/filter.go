@@ -201,6 +201,9 @@ func condition(field, op string, value any, cli bool) (Condition, error) {
 	if op == anything && name != "num_gpus" && cli {
 		return Condition{Field: name, Op: anything}, nil
 	}
+	if op == anything && cli {
+		return Condition{}, fmt.Errorf("%s: any number of GPUs is not offered; give one, such as num_gpus=1", field)
+	}
 	operator, ok := operators[op]
 	if !ok {
 		return Condition{}, fmt.Errorf("%s: unknown operator %q; it is one of eq neq gt gte lt lte in notin", field, op)
@@ -251,6 +254,9 @@ func convert(field string, k kind, v any, cli bool) (any, error) {
 	s := fmt.Sprint(v)
 	if _, nested := v.(map[string]any); nested || strings.TrimSpace(s) == "" {
 		return nil, errors.New("expected a plain value")
+	}
+	if at := strings.IndexAny(s, "0123456789"); field == "gpu_name" && (s[:max(at, 0)] == "RTX" || s[:max(at, 0)] == "GTX") {
+		return nil, fmt.Errorf("unknown GPU %.40q; did you mean %.40q?", s, s[:at]+" "+s[at:])
 	}
 	switch k {
 	case number:

@@ -58,7 +58,8 @@ func TestInvalidFilters(t *testing.T) {
 		"gpu_name=\"a\"b":               "a space is missing",
 		"gpu_name=A gpu_name=B":         "contradict each other",
 		"verified=true verified=false":  "contradict each other",
-		"num_gpus=any":                  "unknown operator",
+		"num_gpus=any":                  "give one, such as num_gpus=1",
+		"gpu_name=RTX4090":              `unknown GPU "RTX4090"; did you mean "RTX 4090"?`,
 		"gpu_ram>=any":                  "invalid number",
 		"dph<1 dph_total=2 gpu_ramm<=1": "unknown field",
 	} {

@@ -1,8 +1,6 @@
 package core
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -53,64 +51,14 @@ func (a *attempt) key() wire.Key { return wire.Key{Seq: a.task.Seq, Attempt: a.t
 
 // Core is the state of a scheduler.
 type Core struct {
-	Config
-	now time.Time
-	out []Effect
-
-	pool      *pool.Pool
-	attempts  map[int64]*attempt // at workers that are connected
-	onHold    map[int64]*pending
-	trials    map[int64]*Node // tasks that failed at a node on trial, and are tried elsewhere
-	undecided []*undecided
-	deps      dependencies
-	nodes     []*Node
-	workers   []*Worker // that are connected
-	orphans   []*Worker
-	prior     map[uint16]*Worker // orphans of earlier runs
-	results   map[int64]spooledResult
-	opening   int // workers that are not ready yet
-	orphaned  int // attempts at orphans
-	hist      map[pool.Need]*histogram
-	took      float64 // seconds of all tasks that were measured
-	measured  int64
-	stats     stats
-	sweeps    []*sweeping
-	wides     map[int64]*attempt // of several nodes
-
-	eof       bool
-	stays     bool // open: more tasks may come after the end of the input
-	lastSeq   int64
-	phase     Phase
-	why       string
-	exit      int
-	explicit  bool // exit was requested, whatever is left
-	closed    *Closing
-	interrupt int
-	killAt    time.Time
-	endedAt   time.Time // when tasks were first ended by the end of the run, or of the scheduler's job
-	ending    time.Time // when the scheduler's job ends
-	margin    time.Duration
-	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
-	largest   pool.Need     // what the largest job of a node has; zero: unknown
-	widest    int           // the most nodes that a job of the pool has; 0: unknown
-	handing   bool          // the next scheduler takes over
-	early     bool          // and the own job has not come to its end
-	continues bool          // something runs until then
-	killed    bool          // SIGTERM has ended it, as when its job is cancelled
-	paused    bool          // the journal cannot be written
-	pausedAt  time.Time
-	choked    bool
-	releaseAt time.Time
-	began     time.Time
-	ticked    time.Time
-	gone      float64 // CPU seconds of workers that have gone
-	finished  bool
-	refusals  int       // that were reported
-	lastStart time.Time // of a task
-	woken     bool      // the shell will wake the core when the next task may start
-	unprinted bool      // nothing more can be printed
-	suspended bool      // the job is
-	asked     time.Time // about that
+	*base
+	ending   ending
+	orphans  orphans
+	nodes    nodes
+	tasks    tasks
+	began    time.Time
+	ticked   time.Time
+	finished bool
 }
 
 // pending is the end of an attempt that is not yet the end of its task.
@@ -132,13 +80,15 @@ type undecided struct {
 
 // New creates a core, which first of all opens its nodes: the effects are those of the first Tick.
 func New(cfg Config, now time.Time) *Core {
-	c := &Core{
-		Config: cfg, now: now, began: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared},
-		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, trials: map[int64]*Node{},
-		wides: map[int64]*attempt{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
-		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve, closed: cfg.Closed,
+	b := &base{Config: cfg, now: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared}}
+	c := &Core{base: b, ending: ending{base: b, closed: cfg.Closed}, orphans: newOrphans(b), began: now}
+	c.nodes = nodes{base: b, ending: &c.ending, orphans: &c.orphans, trials: map[int64]*Node{}}
+	c.tasks = tasks{
+		base: b, ending: &c.ending, orphans: &c.orphans, nodes: &c.nodes,
+		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, wides: map[int64]*attempt{},
+		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), stays: cfg.Serve,
 	}
-	c.pool.Late = c.lateAt
+	c.pool.Late = c.tasks.lateAt
 	c.pool.Ends = func(t *pool.Task) int64 {
 		if d := lasts(t); d > 0 {
 			return c.now.Add(d).UnixMicro()
@@ -146,13 +96,10 @@ func New(cfg Config, now time.Time) *Core {
 		return 0
 	}
 	for _, tasks := range cfg.Succeeded {
-		c.deps.succeeded(tasks[0], tasks[1])
+		c.tasks.deps.succeeded(tasks[0], tasks[1])
 	}
-	c.takeOver()
 	for _, spec := range cfg.Nodes {
-		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}
-		c.nodes = append(c.nodes, n)
-		c.plan(n, now, cfg.ConnectTimeout)
+		c.nodes.add(spec)
 	}
 	return c
 }
@@ -166,23 +113,23 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	switch e := e.(type) {
 	case Tasks:
 		for _, in := range e.Inputs {
-			c.read(in)
+			c.tasks.read(in)
 		}
 	case InputEnded:
-		c.eof = true
+		c.tasks.eof = true
 	case InputGrows:
-		c.eof = false
+		c.tasks.eof = false
 	case InputOpen:
-		c.stays = c.Serve && e.Open
+		c.tasks.stays = c.Serve && e.Open
 	case InputFailed:
-		c.eof = true
+		c.tasks.eof = true
 		c.stopExplicitly(Draining, e.Why, 2)
 	case Submit:
-		c.do(Taken{c.submit(e.Task)})
+		c.do(Taken{c.tasks.submit(e.Task)})
 	case Retry:
-		c.do(Counted{c.retry(e)})
+		c.do(Counted{c.tasks.retry(e)})
 	case Cancel:
-		c.do(Counted{c.cancel(e)})
+		c.do(Counted{c.tasks.cancel(e)})
 	case Drain:
 		c.drain(e.Why)
 	case Signal:
@@ -194,7 +141,7 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	case JobLimit:
 		c.MaxJobs = e.Jobs
 	case EndOfJob:
-		c.setEnd(e.At)
+		c.ending.setJob(e.At)
 	case JobState:
 		c.jobState(e.Suspended)
 	case Connected:
@@ -212,15 +159,15 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	case JournalFailed:
 		c.journalFailed(e)
 	case JournalWorks:
-		if c.paused {
-			c.paused = false
+		if c.ending.paused() {
+			c.ending.unwritten = time.Time{}
 			c.say("journal: it can be written again")
 		}
 	case Printing:
-		c.choked = e.Choked
+		c.ending.choked = e.Choked
 	case Wake:
-		c.woken = false
-		c.checkUndecided()
+		c.tasks.woken = false
+		c.tasks.checkUndecided()
 	case OutputLost:
 		c.outputLost(e)
 	case OutputBroken:
@@ -230,39 +177,29 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	default:
 		c.say("internal error: unknown event %T", e)
 	}
-	c.schedule()
+	c.checkHalt()
+	c.tasks.schedule()
 	c.finished = c.isFinished()
 	return c.out
 }
-
-func (c *Core) do(e Effect) { c.out = append(c.out, e) }
-
-func (c *Core) say(format string, args ...any) { c.do(Say{fmt.Sprintf(format, args...)}) }
-
-func (c *Core) send(w *Worker, m *wire.Message) { c.do(Send{w, m}) }
 
 // Finished reports whether the run has ended, except for what is to be printed.
 func (c *Core) Finished() bool { return c.finished }
 
 // Phase returns how far the end of the run has progressed.
-func (c *Core) Phase() Phase {
-	if c.closed != nil {
-		return max(c.phase, Draining)
-	}
-	return c.phase
-}
+func (c *Core) Phase() Phase { return c.ending.Phase() }
 
 // Full reports whether enough input is in memory. While none of the tasks in memory can start, more
 // are read, as they may wait for later ones.
 func (c *Core) Full() bool {
-	if c.phase != Running || c.paused {
+	if c.ending.phase != Running || c.ending.paused() {
 		return true
 	}
-	if c.closed != nil {
-		return !c.unclaimed() && len(c.results) == 0
+	if c.ending.closed != nil {
+		return !c.orphans.unclaimed() && len(c.orphans.results) == 0
 	}
-	n := c.pool.Waiting() + c.deps.waiting()
-	return n >= c.ReadAhead && (len(c.attempts) > 0 || c.pool.Waiting() > 0)
+	n := c.pool.Waiting() + c.tasks.deps.waiting()
+	return n >= c.ReadAhead && (len(c.tasks.attempts) > 0 || c.pool.Waiting() > 0)
 }
 
 // patience is how long the journal may be unwritable.
@@ -270,12 +207,12 @@ const patience = 10 * time.Second
 
 func (c *Core) journalFailed(e JournalFailed) {
 	for _, k := range e.Unsent {
-		if a := c.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
-			c.takeBack(a)
+		if a := c.tasks.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
+			c.tasks.takeBack(a)
 		}
 	}
-	if !c.paused {
-		c.paused, c.pausedAt = true, c.now
+	if !c.ending.paused() {
+		c.ending.unwritten = c.now
 		c.say("journal: %s: nothing new is started", e.Why)
 	}
 }
@@ -290,33 +227,20 @@ func (c *Core) tick(e Tick) {
 	}
 	c.ticked = c.now
 	c.checkWorkers()
-	c.checkUndecided()
-	c.checkTrials()
+	c.tasks.checkUndecided()
+	c.nodes.checkTrials()
 	c.checkEnd()
-	c.checkHalt()
 	c.checkNodeEnds()
-	c.group()
-	c.checkSlow()
-	if c.phase == Stopping && c.now.After(c.killAt) {
-		c.stop(Killing, "", 0)
-	} else if c.phase == Killing && c.now.After(c.killAt) {
-		// Workers that do not answer now are given up.
-		for _, w := range slices.Clone(c.workers) {
-			if len(w.attempts) > 0 || c.clears(w) {
-				c.do(Close{w})
-				c.connectionLost(w, "it did not answer", Unknown)
-			}
-		}
-		c.killAt = c.now.Add(time.Minute)
-	}
+	c.nodes.group()
+	c.tasks.checkSlow()
 	c.dismiss(e.Needed)
 	c.releaseIdle(e.Needed)
 }
 
 // runs returns the number of tasks that run, as far as is known.
-func (c *Core) runs() int64 {
-	n := len(c.attempts)
-	for _, w := range c.workers {
+func (ts *tasks) runs() int64 {
+	n := len(ts.attempts)
+	for _, w := range ts.nodes.workers {
 		n -= w.queued
 	}
 	return int64(n)
@@ -324,22 +248,22 @@ func (c *Core) runs() int64 {
 
 func (c *Core) outputBroken(e OutputBroken) {
 	if e.Closed {
-		c.explicit = false
+		c.ending.verdict.Explicit = false
 		c.stopExplicitly(Killing, "the output was closed", 128+int(syscall.SIGPIPE))
 		return
 	}
 	c.say("output: %s", e.Why)
-	c.unprinted = true
+	c.ending.unprinted = true
 	c.stop(Stopping, "output: "+e.Why, 3)
 }
 
 // outputLost turns the end of a task into a failure.
 func (c *Core) outputLost(e OutputLost) {
-	if c.stats.outputLost < 10 {
+	if c.tasks.stats.outputLost < 10 {
 		c.say("task %d: its output is lost: %s", e.Task.Seq, e.Why)
 	}
 	if e.Result.What == wire.OK {
-		c.stats.outputLost++
+		c.tasks.stats.outputLost++
 		c.do(LostOutput(e))
 	}
 }

@@ -1,10 +1,7 @@
 package core
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -21,98 +18,27 @@ import (
 // addNodes adds nodes, or updates the end of their jobs and where their pilots listen.
 func (c *Core) addNodes(specs []NodeSpec) {
 	for _, spec := range specs {
-		i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n.Spec.Name == spec.Name })
-		if i >= 0 && !c.nodes[i].away() {
-			c.nodes[i].Spec.End, c.nodes[i].Spec.Socket = spec.End, spec.Socket
-			continue
-		}
-		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}
-		if i >= 0 {
-			c.nodes[i] = n
-		} else {
-			c.nodes = append(c.nodes, n)
-		}
-		if c.phase >= Draining {
-			n.dropped, n.why = true, "the pool is "+c.phase.String()
-			continue
-		}
-		n.margin = c.EndMargin
-		if n.margin == 0 && !spec.End.IsZero() {
-			n.margin = min(30*time.Second, spec.End.Sub(c.now)/10)
-		}
-		c.plan(n, c.now, c.ConnectTimeout)
-		if spec.Life > 0 {
-			c.longest = max(c.longest, spec.Life-n.margin)
-		}
-		c.widest = max(c.widest, spec.JobNodes)
+		c.nodes.add(spec)
 	}
-	c.forgetNodes()
-	c.group()
-	c.refuseMisfits()
+	c.nodes.forget()
+	c.nodes.group()
+	c.tasks.refuseMisfits()
 	var long []int64
 	c.pool.Each(func(t *pool.Task) bool {
-		if c.tooLong(t) != "" {
+		if c.nodes.tooLong(t) != "" {
 			long = append(long, t.Seq)
 		}
 		return true
 	})
 	for _, seq := range long {
 		t := c.pool.Remove(seq)
-		c.refuse(t, c.tooLong(t))
+		c.tasks.refuse(t, c.nodes.tooLong(t))
 	}
 }
-
-// group sets how many nodes a task can have of one job: of those that are there, with the nodes that
-// are still to come, and without those that are lost for good. Tasks wait for the nodes of one job if
-// that has enough, so that srun can start their processes as a step of it.
-func (c *Core) group() {
-	if !c.Elastic {
-		return
-	}
-	nodes, lost := map[string]int{}, map[string]int{}
-	for _, n := range c.nodes {
-		if job := n.Spec.Job; n.released || n.dropped || n.quarantine {
-			lost[job]++
-		} else {
-			nodes[job] = max(nodes[job], n.Spec.JobNodes)
-		}
-	}
-	most := 0
-	for job, n := range nodes {
-		most = max(most, n-lost[job])
-	}
-	c.pool.Group(most)
-}
-
-// mostAway is how many nodes of jobs that have ended are remembered: a pool may have new jobs for years.
-const mostAway = 100
-
-// forgetNodes forgets the nodes that left an elastic pool first.
-func (c *Core) forgetNodes() {
-	left := func(n *Node) bool { return n.away() && len(n.held) == 0 && len(n.unswept) == 0 && !c.mayRun(n) }
-	more := -mostAway
-	for _, n := range c.nodes {
-		if c.Elastic && left(n) {
-			more++
-		}
-	}
-	if more > 0 {
-		c.nodes = slices.DeleteFunc(c.nodes, func(n *Node) bool {
-			if more == 0 || !left(n) {
-				return false
-			}
-			more--
-			return true
-		})
-	}
-}
-
-// away reports whether a node has left the pool for good.
-func (n *Node) away() bool { return (n.released || n.dropped) && n.Worker == nil }
 
 // removeNodes removes nodes once what runs there has ended, and returns how many. Now: it is ended.
 func (c *Core) removeNodes(e RemoveNodes) (count int) {
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		if !slices.Contains(e.Names, n.Spec.Name) {
 			continue
 		}
@@ -135,9 +61,9 @@ func (c *Core) removeNode(n *Node, now bool) {
 	case w == nil:
 	case w.State == Planned:
 		n.Worker = nil
-		c.set(w, Gone)
+		w.State = Gone
 	case w.connected():
-		c.leaves(w)
+		c.nodes.leaves(w)
 		for _, q := range w.backlog {
 			for _, a := range slices.Clone(q) {
 				c.recall(a)
@@ -156,30 +82,17 @@ func (c *Core) end(w *Worker, immediately bool) {
 		c.kill(a, wire.Stopped, immediately)
 	}
 	for _, a := range sorted(w.shared) {
-		c.loseNode(a, w, "it is taken away")
+		c.tasks.loseNode(a, w, "it is taken away")
 		if immediately {
 			c.kill(a, wire.Lost, true)
 		}
 	}
 }
 
-// endOf returns when the job of a node ends, and how long before that what runs there is ended; zero:
-// never, as far as is known.
-func (c *Core) endOf(n *Node) (time.Time, time.Duration) {
-	if !n.Spec.End.IsZero() {
-		return n.Spec.End, n.margin
-	}
-	return c.ending, c.margin
-}
-
 // checkNodeEnds removes nodes whose jobs are about to end.
 func (c *Core) checkNodeEnds() {
-	if c.handing && c.now.After(c.killAt) {
-		c.killAt = c.now.Add(5 * time.Second)
-		c.endOwn(true)
-	}
-	for _, n := range c.nodes {
-		if n.Spec.End.IsZero() || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.phase >= Stopping {
+	for _, n := range c.nodes.all {
+		if n.Spec.End.IsZero() || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.ending.phase >= Stopping {
 			continue
 		}
 		if !n.released {
@@ -192,95 +105,13 @@ func (c *Core) checkNodeEnds() {
 			c.removeNode(n, true)
 		}
 		if n.Spec.Own {
-			c.handOver("the scheduler's job is about to end", ExitLeft, false)
+			c.handOver("the scheduler's job is about to end", ExitLeft, jobOver)
 		}
 	}
 }
-
-// handOver ends the run for this scheduler, but not for the workers of other jobs. These are left
-// first, as Slurm may be ending their connections, except for those that have a part in a task of
-// several nodes, which ends. Early: the job has not come to its end.
-func (c *Core) handOver(why string, exit int, early bool) {
-	if c.handing {
-		return
-	}
-	c.handing, c.early = true, early
-	c.endTasks()
-	c.stop(Draining, why, exit)
-	for _, w := range c.workers {
-		if c.Keeps(w) && len(w.shared) == 0 && !c.clears(w) && !slices.ContainsFunc(sorted(w.attempts), (*attempt).wide) {
-			c.send(w, &wire.Message{Leave: true})
-		}
-	}
-	c.killAt = c.now.Add(c.TermGrace)
-	c.endOwn(false)
-}
-
-// endOwn ends what the next scheduler would not take over.
-func (c *Core) endOwn(immediately bool) {
-	for _, a := range sorted(c.attempts) {
-		if !c.keptRunning(a) {
-			c.kill(a, wire.Stopped, immediately)
-		}
-	}
-}
-
-// keptRunning reports whether an attempt continues after the scheduler has handed over.
-func (c *Core) keptRunning(a *attempt) bool {
-	return c.handing && !a.worker.Node.Spec.Own && !a.wide() // the next one would not know the other nodes
-}
-
-// Keeps reports whether a worker is to continue when the scheduler ends.
-func (c *Core) Keeps(w *Worker) bool { return c.handing && w.Node != nil && !w.Node.Spec.Own }
-
-// handed leaves what continues to the next scheduler.
-func (c *Core) handed() {
-	for _, a := range sorted(c.attempts) {
-		if c.keptRunning(a) {
-			delete(c.attempts, a.task.Seq)
-			c.leftFor(a.task, "it continues at "+a.worker.Name())
-			c.continues = true
-		}
-	}
-}
-
-// occupy gives the tasks that an orphan lets end their part of the node where they are.
-func (c *Core) occupy(o *Worker) {
-	i := slices.IndexFunc(c.workers, func(w *Worker) bool { return w.Name() == o.Name() })
-	if i < 0 {
-		return
-	}
-	for _, a := range sorted(o.attempts) {
-		if a.beside == nil {
-			a.beside = c.pool.Occupy(c.workers[i].n, a.task)
-		}
-	}
-}
-
-// vacate releases what an attempt at an orphan holds: what occupy took, and what does not belong to
-// the node that was lost.
-func (c *Core) vacate(a *attempt) {
-	for _, s := range []*pool.Slot{a.beside, a.claim, a.slot} {
-		if s != nil {
-			c.pool.Release(s)
-		}
-	}
-	a.beside, a.claim = nil, nil
-}
-
-// awaited reports whether more nodes may come.
-func (c *Core) awaited() bool { return c.Elastic && c.phase == Running }
 
 // lateAt reports that a task would not end before the node's job does.
-func (c *Core) lateAt(t *pool.Task, n *pool.Node) bool {
-	end, margin := c.endOf(n.Data.(*Worker).Node)
-	return !end.IsZero() && c.now.Add(c.expected(t)).After(end.Add(-margin))
-}
-
-// tooLong returns why no pilot could ever run a task to its end, or "".
-func (c *Core) tooLong(t *pool.Task) string {
-	if d := cmp.Or(t.Spec.Time, c.TimePerTask); c.longest > 0 && d > c.longest {
-		return fmt.Sprintf("no job of the pool is long enough: it takes %v, a job has %v for it", d, c.longest)
-	}
-	return ""
+func (ts *tasks) lateAt(t *pool.Task, n *pool.Node) bool {
+	end, margin := ts.nodes.endOf(n.Data.(*Worker).Node)
+	return !end.IsZero() && ts.now.Add(ts.expected(t)).After(end.Add(-margin))
 }

@@ -500,7 +500,7 @@ func TestNodesThatHaveLeftAreForgotten(t *testing.T) {
 		w.handle(AddNodes{[]NodeSpec{{Name: name, Slots: 1}}})
 		w.handle(RemoveNodes{Names: []string{name}})
 		if i == 0 {
-			w.core.nodes[1].unswept[wire.Key{Seq: 1}] = true
+			w.core.nodes.all[1].unswept[wire.Key{Seq: 1}] = true
 		}
 	}
 	var names []string

@@ -9,7 +9,7 @@ import (
 
 // A few tasks that take long keep no others from being started before a job ends.
 func TestExpected(t *testing.T) {
-	c := &Core{hist: map[pool.Need]*histogram{}}
+	c := &tasks{base: &base{}, hist: map[pool.Need]*histogram{}}
 	task := &pool.Task{Spec: &pool.Spec{Need: pool.Need{CPUs: 1}}}
 	for i := range 20 {
 		if d := c.expected(task); d != 0 {

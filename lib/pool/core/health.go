@@ -33,6 +33,13 @@ type trust struct {
 	against   int       // failures that were successes elsewhere
 }
 
+// followUp is what follows for a task whose failure at a node was not charged yet: it is charged now, or the task is tried elsewhere.
+type followUp struct {
+	*pending
+	at     *Node
+	charge bool
+}
+
 // unproven is how many failures in a row put a node on trial.
 const unproven = 3
 
@@ -50,9 +57,9 @@ func (n *Node) rate() float64 { return n.bad / max(1, n.good+n.bad) }
 
 // rateElsewhere returns a cautious estimate of how often tasks fail at the other nodes, and the
 // number of tasks on which it is based.
-func (c *Core) rateElsewhere(n *Node) (rate, tasks float64) {
+func (ns *nodes) rateElsewhere(n *Node) (rate, tasks float64) {
 	bad := 0.0
-	for _, o := range c.nodes {
+	for _, o := range ns.all {
 		if o != n && !o.quarantine {
 			bad += o.bad
 			tasks += o.good + o.bad
@@ -62,24 +69,24 @@ func (c *Core) rateElsewhere(n *Node) (rate, tasks float64) {
 }
 
 // suspect reports whether a node fails more often than the others.
-func (c *Core) suspect(n *Node) bool {
-	rate, tasks := c.rateElsewhere(n)
+func (ns *nodes) suspect(n *Node) bool {
+	rate, tasks := ns.rateElsewhere(n)
 	return n.bad >= 5 && tasks >= 5 && n.rate() > 3*rate
 }
 
 // elsewhere reports whether another node that is trusted could run a task.
-func (c *Core) elsewhere(n *Node, s *pool.Spec) bool {
-	return slices.ContainsFunc(c.workers, func(w *Worker) bool {
+func (ns *nodes) elsewhere(n *Node, s *pool.Spec) bool {
+	return slices.ContainsFunc(ns.workers, func(w *Worker) bool {
 		return w.Node != n && w.State == Ready && !w.Node.trial && w.n.FitsNode(s.Need)
 	})
 }
 
 // judge uses the end of a task at a node as evidence.
-func (c *Core) judge(t *pool.Task, at *Worker, ok bool) {
-	before := c.trials[t.Seq]
-	delete(c.trials, t.Seq)
+func (ns *nodes) judge(t *pool.Task, at *Worker, ok bool) (then []followUp) {
+	before := ns.trials[t.Seq]
+	delete(ns.trials, t.Seq)
 	if at == nil {
-		return
+		return nil
 	}
 	n := at.Node
 	if n.good+n.bad >= memorySpan {
@@ -91,103 +98,102 @@ func (c *Core) judge(t *pool.Task, at *Worker, ok bool) {
 		n.row = 0
 		n.reconnects, n.deaths = 0, 0
 		n.pause = 0
-		c.endTrial(n)
-		c.chargeHeld(n)
+		ns.endTrial(n)
+		then = append(then, n.chargeHeld()...)
 	} else {
 		n.bad++
 		n.row++
 	}
 	if before == nil || before == n {
-		return
+		return then
 	}
 	if ok {
 		before.against++
-		c.convict(before)
+		then = append(then, ns.convict(before)...)
 	} else { // the task is to blame
 		before.row = 0
 		before.limit = min(2*before.limit, 1000)
 		before.bad = max(0, before.bad-1)
-		c.endTrial(before)
-		c.chargeHeld(before)
+		ns.endTrial(before)
+		then = append(then, before.chargeHeld()...)
 	}
+	return then
 }
 
 // suspected keeps a failure from being charged to its task, if its node may be to blame.
-func (c *Core) suspected(t *pool.Task, at *Worker, r *Result, out Output) bool {
-	tried := c.trials[t.Seq] != nil
-	c.judge(t, at, false)
-	if at == nil || tried || c.Phase() != Running || c.Halt != (Halt{}) {
-		return false
+func (ns *nodes) suspected(t *pool.Task, at *Worker, r *Result, out Output) (kept bool, then []followUp) {
+	tried := ns.trials[t.Seq] != nil
+	then = ns.judge(t, at, false)
+	if at == nil || tried || ns.ending.Phase() != Running || ns.Halt != (Halt{}) {
+		return false, then
 	}
 	n := at.Node
-	if !c.elsewhere(n, t.Spec) {
-		return false
+	if !ns.elsewhere(n, t.Spec) {
+		return false, then
 	}
 	switch {
-	case n.quarantine, n.trial, r.What == wire.NoStart, c.suspect(n):
+	case n.quarantine, n.trial, r.What == wire.NoStart, ns.suspect(n):
 		if n.trial {
 			n.pause = min(max(leastPause, 2*n.pause), mostPause)
-			n.next = c.now.Add(n.pause)
+			n.next = ns.now.Add(n.pause)
 		}
-		c.tryElsewhere(n, &pending{t, r, out})
 	case n.row < n.limit:
-		if c.Serve { // a client waits for the answer
-			return false
+		if ns.Serve { // a client waits for the answer
+			return false, then
 		}
 		n.held = append(n.held, &pending{t, r, out})
-		return true
-	default:
-		c.tryElsewhere(n, &pending{t, r, out})
+		return true, then
 	}
+	then = append(then, ns.tryElsewhere(n, &pending{t, r, out}))
 	if n.row >= n.limit && !n.trial && !n.quarantine {
-		n.trial, n.pause, n.next = true, leastPause, c.now.Add(leastPause)
-		c.nodeEvent(n, "trial", fmt.Sprintf("%s in a row", plural(int64(n.row), "failure")))
+		n.trial, n.pause, n.next = true, leastPause, ns.now.Add(leastPause)
+		ns.nodeEvent(n, "trial", fmt.Sprintf("%s in a row", plural(int64(n.row), "failure")))
 		if n.Worker != nil && n.Worker.State == Ready {
-			c.pool.Close(n.Worker.n)
+			ns.pool.Close(n.Worker.n)
 		}
-		c.releaseHeld(n)
+		then = append(then, ns.releaseHeld(n)...)
 	}
-	return true
+	return true, then
 }
 
-// tryElsewhere runs a task again whose failure is not charged yet.
-func (c *Core) tryElsewhere(n *Node, p *pending) {
-	c.trials[p.task.Seq] = n
-	c.again(p.task, n.Worker, p.result, p.output)
+// tryElsewhere has a task run again whose failure is not charged yet.
+func (ns *nodes) tryElsewhere(n *Node, p *pending) followUp {
+	ns.trials[p.task.Seq] = n
+	return followUp{p, n, false}
 }
 
-func (c *Core) releaseHeld(n *Node) {
-	held := n.held
+func (ns *nodes) releaseHeld(n *Node) (then []followUp) {
+	for _, p := range n.held {
+		then = append(then, ns.tryElsewhere(n, p))
+	}
 	n.held = nil
-	for _, p := range held {
-		c.tryElsewhere(n, p)
-	}
+	return then
 }
 
 // convict quarantines a node whose failures were successes elsewhere.
-func (c *Core) convict(n *Node) {
-	rate, _ := c.rateElsewhere(n)
+func (ns *nodes) convict(n *Node) []followUp {
+	rate, _ := ns.rateElsewhere(n)
 	if n.quarantine || n.rate() <= 2*rate || n.good > 0 && n.against < 2 {
-		return
+		return nil
 	}
-	if n.row == 0 && !c.suspect(n) {
-		return
+	if n.row == 0 && !ns.suspect(n) {
+		return nil
 	}
-	if w := n.Worker; w == nil || !c.elsewhere(n, &pool.Spec{}) {
-		return
+	if w := n.Worker; w == nil || !ns.elsewhere(n, &pool.Spec{}) {
+		return nil
 	}
-	c.quarantine(n, fmt.Sprintf("%.0f of the last %.0f tasks failed there, and %d of these succeeded elsewhere",
+	return ns.quarantine(n, fmt.Sprintf("%.0f of the last %.0f tasks failed there, and %d of these succeeded elsewhere",
 		n.bad, n.good+n.bad, n.against))
 }
 
-func (c *Core) quarantine(n *Node, why string) {
+func (ns *nodes) quarantine(n *Node, why string) []followUp {
 	n.quarantine, n.trial, n.why, n.fault = true, false, why, why
-	c.say("node %s: quarantined: %s", n.Spec.Name, why)
-	c.nodeEvent(n, "quarantine", why)
+	ns.say("node %s: quarantined: %s", n.Spec.Name, why)
+	ns.nodeEvent(n, "quarantine", why)
 	if w := n.Worker; w != nil && w.connected() {
-		c.close(w)
+		ns.close(w)
 	}
-	c.releaseHeld(n)
+	return ns.releaseHeld(n)
 }
 
 // given notes that a node on trial was given a task.
@@ -198,47 +204,45 @@ func (n *Node) given(now time.Time) {
 }
 
 // endTrial lets a node have tasks like any other.
-func (c *Core) endTrial(n *Node) {
+func (ns *nodes) endTrial(n *Node) {
 	if !n.trial {
 		return
 	}
 	n.trial = false
 	if w := n.Worker; w != nil && w.State == Ready {
-		c.pool.Open(w.n)
+		ns.pool.Open(w.n)
 	}
 }
 
 // checkTrials lets nodes on trial have another task when it is time.
-func (c *Core) checkTrials() {
-	for _, w := range c.workers {
-		if n := w.Node; n.trial && w.State == Ready && w.unused() && !c.now.Before(n.next) {
-			c.pool.Open(w.n)
+func (ns *nodes) checkTrials() {
+	for _, w := range ns.workers {
+		if n := w.Node; n.trial && w.State == Ready && w.unused() && !ns.now.Before(n.next) {
+			ns.pool.Open(w.n)
 		}
 	}
 }
 
 // onTrial reports whether a node on trial may get another task yet.
-func (c *Core) onTrial() bool {
-	return slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.Node.trial && w.State == Ready })
+func (ns *nodes) onTrial() bool {
+	return slices.ContainsFunc(ns.workers, func(w *Worker) bool { return w.Node.trial && w.State == Ready })
 }
 
 // chargeHeld charges the failures of a node to their tasks.
-func (c *Core) chargeHeld(n *Node) bool {
-	held := n.held
-	n.held = nil
-	for _, p := range held {
-		c.charge(p.task, n.Worker, p.result, p.output)
+func (n *Node) chargeHeld() (then []followUp) {
+	for _, p := range n.held {
+		then = append(then, followUp{p, n, true})
 	}
-	return len(held) > 0
+	n.held = nil
+	return then
 }
 
 // chargeAll does that for all nodes, when no more evidence can come.
-func (c *Core) chargeAll() bool {
-	any := false
-	for _, n := range c.nodes {
-		any = c.chargeHeld(n) || any
+func (ns *nodes) chargeAll() (then []followUp) {
+	for _, n := range ns.all {
+		then = append(then, n.chargeHeld()...)
 	}
-	return any
+	return then
 }
 
 // check is how far a worker has come before it gets tasks.
@@ -274,7 +278,7 @@ func (c *Core) nextCheck(w *Worker) {
 		}
 		w.check++
 	}
-	c.admit(w)
+	c.tasks.admit(w)
 }
 
 // probed handles the end of a check.
@@ -295,7 +299,7 @@ func (c *Core) probed(w *Worker, d *wire.Done) {
 	if last := lastLine(text); last != "" {
 		why += ": " + last
 	}
-	c.quarantine(w.Node, why)
+	c.tasks.follow(c.nodes.quarantine(w.Node, why))
 }
 
 // lastLine returns the last line of some output, which may be long.

@@ -107,7 +107,7 @@ func TestNodeWhereWorkersDie(t *testing.T) {
 			all[r.IntN(len(all))].do()
 		}
 	}
-	if s := w.core.Summary(); s.Done != 200 || s.Exit != 0 || deaths > 10 || !w.core.nodes[0].dropped {
+	if s := w.core.Summary(); s.Done != 200 || s.Exit != 0 || deaths > 10 || !w.core.nodes.all[0].dropped {
 		t.Errorf("%d deaths, %d done, exit %d, left %v", deaths, s.Done, s.Exit, s.Reasons)
 	}
 }

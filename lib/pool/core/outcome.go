@@ -10,54 +10,73 @@ import (
 )
 
 // settle decides what an ended attempt means for its task. at is the worker; nil: an orphan.
-func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
-	c.stats.usage(r, t)
+func (ts *tasks) settle(t *pool.Task, at *Worker, r *Result, out Output) {
+	ts.stats.usage(r, t)
 	switch r.What {
 	case wire.Lost:
-		c.lose(t, r, out)
+		ts.lose(t, r, out)
 	case wire.Stopped:
-		if c.phase < Stopping { // only its node was asked to end
-			c.lose(t, r, out)
+		if ts.ending.phase < Stopping { // only its node was asked to end
+			ts.lose(t, r, out)
 			return
 		}
-		c.do(Tried{Task: t, Result: r, Output: out, Print: true})
-		c.leftFor(t, "it was stopped")
+		ts.do(Tried{Task: t, Result: r, Output: out, Print: true})
+		ts.leftFor(t, "it was stopped")
 	case wire.OK:
-		c.judge(t, at, true)
-		c.endTask(t, r, out)
+		ts.follow(ts.nodes.judge(t, at, true))
+		ts.endTask(t, r, out)
 	case wire.Cancelled:
-		c.endTask(t, r, out)
+		ts.endTask(t, r, out)
 	default:
-		if !c.suspected(t, at, r, out) {
-			c.charge(t, at, r, out)
+		kept, then := ts.nodes.suspected(t, at, r, out)
+		if ts.follow(then); !kept {
+			ts.charge(t, at, r, out)
 		}
 	}
 }
 
+// follow decides about tasks whose failures were not charged yet.
+func (ts *tasks) follow(then []followUp) {
+	for _, f := range then {
+		if f.charge {
+			ts.charge(f.task, f.at.Worker, f.result, f.output)
+		} else {
+			ts.again(f.task, f.at.Worker, f.result, f.output)
+		}
+	}
+}
+
+// chargeAll charges all of them, when no more evidence can come, and reports whether there were any.
+func (ts *tasks) chargeAll() bool {
+	then := ts.nodes.chargeAll()
+	ts.follow(then)
+	return len(then) > 0
+}
+
 // charge counts a failure against its task.
-func (c *Core) charge(t *pool.Task, at *Worker, r *Result, out Output) {
+func (ts *tasks) charge(t *pool.Task, at *Worker, r *Result, out Output) {
 	if r.What != wire.OutputLost {
-		if t.Fails++; int(t.Fails) <= c.Retries && c.Phase() == Running {
-			c.again(t, at, r, out)
+		if t.Fails++; int(t.Fails) <= ts.Retries && ts.ending.Phase() == Running {
+			ts.again(t, at, r, out)
 			return
 		}
 	}
 	switch {
-	case c.Hold && c.Phase() == Running:
-		c.do(Tried{Task: t, Result: r, Output: out})
-		if len(c.onHold) == 0 {
-			c.say("task %d is on hold: it %s; see %q", t.Seq, r.Describe(), "jobpool ctl list")
+	case ts.Hold && ts.ending.Phase() == Running:
+		ts.do(Tried{Task: t, Result: r, Output: out})
+		if len(ts.onHold) == 0 {
+			ts.say("task %d is on hold: it %s; see %q", t.Seq, r.Describe(), "jobpool ctl list")
 		}
-		c.onHold[t.Seq] = &pending{t, r, Output{}}
-	case r.What == wire.NoStart && r.Exit == exitNotRun && !c.Serve:
+		ts.onHold[t.Seq] = &pending{t, r, Output{}}
+	case r.What == wire.NoStart && r.Exit == exitNotRun && !ts.Serve:
 		// The command has not run, and it is not the cause.
-		c.do(Tried{Task: t, Result: r, Output: out, Print: true})
-		c.leftFor(t, r.Describe())
+		ts.do(Tried{Task: t, Result: r, Output: out, Print: true})
+		ts.leftFor(t, r.Describe())
 		if r.NoFile { // nor would any that follows: as without a journal, the run is to be resumed
-			c.stopExplicitly(Draining, string(r.Error), 3)
+			ts.noFile = string(r.Error)
 		}
 	default:
-		c.endTask(t, r, out)
+		ts.endTask(t, r, out)
 	}
 }
 
@@ -66,39 +85,38 @@ func (c *Core) charge(t *pool.Task, at *Worker, r *Result, out Output) {
 const exitNotRun = 125
 
 // again runs a task once more, at another node if there is one.
-func (c *Core) again(t *pool.Task, at *Worker, r *Result, out Output) {
-	c.do(Tried{Task: t, Result: r, Output: out})
+func (ts *tasks) again(t *pool.Task, at *Worker, r *Result, out Output) {
+	ts.do(Tried{Task: t, Result: r, Output: out})
 	if t.Avoid = nil; at != nil && at.connected() {
 		t.Avoid = at.n
 	}
-	c.push(t)
+	ts.push(t)
 }
 
 // endTask ends a task, which happens once.
-func (c *Core) endTask(t *pool.Task, r *Result, out Output) {
-	c.stats.end(t, r, c.now)
-	c.do(Ended{t, r, out})
-	c.release(t, r.What == wire.OK)
-	c.checkHalt()
+func (ts *tasks) endTask(t *pool.Task, r *Result, out Output) {
+	ts.stats.end(t, r, ts.now)
+	ts.do(Ended{t, r, out})
+	ts.release(t, r.What == wire.OK)
 }
 
 // release releases the tasks that waited for a task.
-func (c *Core) release(t *pool.Task, ok bool) {
+func (ts *tasks) release(t *pool.Task, ok bool) {
 	type end struct {
 		t  *pool.Task
 		ok bool
 	}
 	// Dependents that fail in turn are handled in a list, to avoid recursion.
 	for ends := []end{{t, ok}}; len(ends) > 0; ends = ends[1:] {
-		free, failed := c.deps.finish(ends[0].t, ends[0].ok)
+		free, failed := ts.deps.finish(ends[0].t, ends[0].ok)
 		for _, next := range free {
-			c.push(next)
+			ts.push(next)
 		}
 		for _, next := range failed {
-			r := c.unrun(next, wire.Cancelled, dependencyFailed)
+			r := ts.unrun(next, wire.Cancelled, dependencyFailed)
 			r.Dependency = true
-			c.stats.end(next, r, c.now)
-			c.do(Ended{Task: next, Result: r})
+			ts.stats.end(next, r, ts.now)
+			ts.do(Ended{Task: next, Result: r})
 			ends = append(ends, end{next, false})
 		}
 	}
@@ -107,68 +125,72 @@ func (c *Core) release(t *pool.Task, ok bool) {
 const dependencyFailed = "what it depends on has not succeeded"
 
 // cancelDependent ends a task that was read after one of its dependencies has failed.
-func (c *Core) cancelDependent(t *pool.Task) {
-	r := c.unrun(t, wire.Cancelled, dependencyFailed)
+func (ts *tasks) cancelDependent(t *pool.Task) {
+	r := ts.unrun(t, wire.Cancelled, dependencyFailed)
 	r.Dependency = true
-	c.endTask(t, r, Output{})
+	ts.endTask(t, r, Output{})
 }
 
 // cancelTask ends a task that is not to run.
-func (c *Core) cancelTask(t *pool.Task, why string) {
-	c.endTask(t, c.unrun(t, wire.Cancelled, why), Output{})
+func (ts *tasks) cancelTask(t *pool.Task, why string) {
+	ts.endTask(t, ts.unrun(t, wire.Cancelled, why), Output{})
 }
 
 // refuse ends a task that can never run.
-func (c *Core) refuse(t *pool.Task, why string) {
-	c.refuseSaying(t, why, fmt.Sprintf("task %d: %s", t.Seq, why))
+func (ts *tasks) refuse(t *pool.Task, why string) {
+	ts.refuseSaying(t, why, fmt.Sprintf("task %d: %s", t.Seq, why))
 }
 
-func (c *Core) refuseSaying(t *pool.Task, why, said string) {
-	if c.refusals++; c.refusals <= 10 {
-		c.do(Say{said})
-	} else if c.refusals == 11 {
-		c.say("more tasks are refused: see the journal")
+func (ts *tasks) refuseSaying(t *pool.Task, why, said string) {
+	if ts.refusals++; ts.refusals <= 10 {
+		ts.do(Say{said})
+	} else if ts.refusals == 11 {
+		ts.say("more tasks are refused: see the journal")
 	}
-	c.endTask(t, c.unrun(t, wire.Refused, why), Output{})
+	ts.endTask(t, ts.unrun(t, wire.Refused, why), Output{})
 }
 
 // refuseTwin ends a task whose id is in use, without ending the other task.
-func (c *Core) refuseTwin(t *pool.Task) {
+func (ts *tasks) refuseTwin(t *pool.Task) {
 	id, x := t.ID(), *t.Extra
 	x.ID = ""
 	t.Extra = &x
-	c.refuse(t, fmt.Sprintf("id %q is that of another task", id))
+	ts.refuse(t, fmt.Sprintf("id %q is that of another task", id))
 }
 
-func (c *Core) unrun(t *pool.Task, what wire.Outcome, why string) *Result {
-	return &Result{Key: wire.Key{Seq: t.Seq, Attempt: t.Attempt}, What: what, Exit: 125, Start: c.seconds(), Error: wire.Text(why)}
+func (b *base) unrun(t *pool.Task, what wire.Outcome, why string) *Result {
+	return &Result{Key: wire.Key{Seq: t.Seq, Attempt: t.Attempt}, What: what, Exit: 125, Start: b.seconds(), Error: wire.Text(why)}
 }
 
 // refuseUnmet ends tasks that wait for tasks that do not exist, or for each other.
-func (c *Core) refuseUnmet() {
-	tasks := c.deps.all()
+func (ts *tasks) refuseUnmet() {
+	tasks := ts.deps.all()
 	slices.SortFunc(tasks, func(a, b *pool.Task) int { return cmp.Compare(a.Seq, b.Seq) })
 	why := make([]string, len(tasks))
 	for i, t := range tasks {
-		name, known := c.deps.unmet(t)
+		name, known := ts.deps.unmet(t)
 		if why[i] = fmt.Sprintf("it depends on %q, which is not a task of this run", name); known {
 			why[i] = fmt.Sprintf("it depends on %q, which is in a circle of dependencies or depends on one", name)
 		}
 	}
 	for i, t := range tasks {
-		if c.deps.remove(t.Seq) != nil { // not cancelled with an earlier one
-			c.refuse(t, why[i])
+		if ts.deps.remove(t.Seq) != nil { // not cancelled with an earlier one
+			ts.refuse(t, why[i])
 		}
 	}
 }
 
-// checkHalt stops the run when enough tasks have failed, succeeded or ended.
+// checkHalt stops the run when enough tasks have failed, succeeded or ended, or none can have its files.
 func (c *Core) checkHalt() {
-	s, halt := &c.stats, c.Halt
+	if why := c.tasks.noFile; why != "" {
+		c.tasks.noFile = ""
+		c.stopExplicitly(Draining, why, 3)
+	}
+	s, halt := &c.tasks.stats, c.Halt
 	done, failed := c.Done+s.done, c.Failed+s.failed+s.cancelled
 	ended := failed + done
 	all := ended
-	if c.eof {
+	if c.tasks.eof {
 		all = max(ended, s.seen)
 	}
 	part := func(n int64, percent int) bool {
@@ -177,7 +199,7 @@ func (c *Core) checkHalt() {
 	var why string
 	code := 1
 	switch {
-	case c.Phase() != Running:
+	case c.ending.Phase() != Running:
 		return
 	case halt.Fail > 0 && failed >= int64(halt.Fail):
 		why = have(failed, "failed")
@@ -209,6 +231,18 @@ func have(n int64, what string) string {
 }
 
 // leftFor leaves a task for the next run.
-func (c *Core) leftFor(t *pool.Task, why string) {
-	c.stats.leave(why, t.Seq)
+func (ts *tasks) leftFor(t *pool.Task, why string) {
+	ts.stats.leave(why, t.Seq)
+}
+
+// lose charges a task for an attempt that was lost.
+func (ts *tasks) lose(t *pool.Task, r *Result, out Output) {
+	t.Losses++
+	ts.do(Tried{Task: t, Result: r, Output: out})
+	if int(t.Losses) <= ts.LostRetries && ts.ending.phase < Stopping {
+		ts.stats.lost++
+		ts.push(t)
+		return
+	}
+	ts.leftFor(t, fmt.Sprintf("lost %s with its node: %s", times(int(t.Losses)), r.Error))
 }

@@ -38,7 +38,7 @@ func (w *world) check() {
 		if used > b.cpus {
 			w.broken = fmt.Sprintf("node %s has %d CPUs, and gave %d", b.name, b.cpus, used)
 		}
-		if has := w.core.resources(b.name, "").Get("scratch"); scratch > has || shares > pool.WholeGPU {
+		if has := w.core.nodes.resources(b.name, "").Get("scratch"); scratch > has || shares > pool.WholeGPU {
 			w.broken = fmt.Sprintf("node %s has %v scratch and a GPU, and gave %v and %d", b.name, has, scratch, shares)
 		}
 	}
@@ -57,13 +57,13 @@ func (w *world) check() {
 			given += a.task.Need().Named.Get("licence")
 		}
 	}
-	for _, a := range c.attempts {
+	for _, a := range c.tasks.attempts {
 		note(a)
 	}
-	for _, s := range c.sweeps {
+	for _, s := range c.tasks.sweeps {
 		note(s.attempt)
 	}
-	for _, o := range c.orphans {
+	for _, o := range c.orphans.all {
 		for _, a := range append(sorted(o.attempts), o.cancelled...) {
 			note(a)
 			if a.task.Need().Named.Get("licence") > 0 && a.slot == nil && a.claim == nil {
@@ -73,18 +73,6 @@ func (w *world) check() {
 	}
 	if free := c.pool.SharedFree().Get("licence"); free+given != c.Shared.Get("licence") {
 		w.broken = fmt.Sprintf("%v licences are free, and %v given", free, given)
-	}
-	opening, orphaned := 0, 0
-	for _, n := range c.nodes {
-		if n.Worker != nil && n.Worker.State <= Waiting {
-			opening++
-		}
-	}
-	for _, o := range c.orphans {
-		orphaned += len(o.attempts)
-	}
-	if opening != c.opening || orphaned != c.orphaned {
-		w.broken = fmt.Sprintf("counted %d opening, %d doubts; there are %d, %d", c.opening, c.orphaned, opening, orphaned)
 	}
 }
 
@@ -123,17 +111,17 @@ func (w *world) fingerprint() string {
 		}
 	}
 	c := w.core
-	fmt.Fprintf(&b, "# %v %v %d ", c.phase, c.finished, c.pool.Waiting())
-	for _, n := range c.nodes {
+	fmt.Fprintf(&b, "# %v %v %d ", c.ending.phase, c.finished, c.pool.Waiting())
+	for _, n := range c.nodes.all {
 		fmt.Fprintf(&b, "n%d.%d %v ", n.reconnects, n.deaths, n.dropped)
 		if x := n.Worker; x != nil {
 			fmt.Fprintf(&b, "%v %d %d %d %d %d ", x.State, rel(x.until), rel(x.deadline), rel(x.heard), rel(x.granted), x.queued)
 		}
 	}
-	for _, o := range c.orphans {
+	for _, o := range c.orphans.all {
 		fmt.Fprintf(&b, "x%s %v %v %d %d ", o.Name(), o.State, o.died, rel(o.until), len(o.attempts))
 	}
-	for _, s := range c.sweeps {
+	for _, s := range c.tasks.sweeps {
 		fmt.Fprintf(&b, "s%v%d ", s.attempt.key(), len(s.left))
 	}
 	for i := range w.needs {
@@ -142,13 +130,13 @@ func (w *world) fingerprint() string {
 		if r := w.past[seq]; r != nil {
 			fmt.Fprintf(&b, "%d %d ", r.state, r.attempt)
 		}
-		if a := c.attempts[seq]; a != nil {
+		if a := c.tasks.attempts[seq]; a != nil {
 			fmt.Fprintf(&b, "a%v%v%v ", a.key(), a.slot != nil, a.recalled)
 		}
 		if t := c.pool.Find(seq); t != nil {
 			fmt.Fprintf(&b, "w%d.%d.%d ", t.Attempt, t.Losses, t.Company)
 		}
-		for _, o := range c.orphans {
+		for _, o := range c.orphans.all {
 			if a := o.attempts[seq]; a != nil {
 				fmt.Fprintf(&b, "o%v%d ", a.key(), rel(o.until))
 			}

@@ -88,29 +88,29 @@ func resourceStatus(total, free pool.Named) (out []ResourceStatus) {
 // Status returns the present state.
 func (c *Core) Status(now time.Time) *Status {
 	c.now = now
-	s := &c.stats
+	s, orphaned := &c.tasks.stats, c.orphans.attempts()
 	st := &Status{
-		Time: now, Phase: c.Phase().String(), Why: c.whyEnds(), HandingOver: c.handing && c.closed == nil,
+		Time: now, Phase: c.ending.Phase().String(), Why: c.ending.why(), HandingOver: c.ending.hand != keeps && c.ending.closed == nil,
 		Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
-		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.onHold), Lost: s.lost,
-		Waiting: c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
-		Depends: c.deps.waiting(), Orphaned: c.orphaned, Width: c.pool.Width(),
-		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
+		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.tasks.onHold), Lost: s.lost,
+		Waiting: c.pool.Waiting() + c.tasks.deps.waiting() + orphaned + len(c.tasks.undecided) + len(c.tasks.sweeps),
+		Depends: c.tasks.deps.waiting(), Orphaned: orphaned, Width: c.pool.Width(),
+		InputRead: c.tasks.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
 	}
 	if c.Shared != (pool.Named{}) {
 		st.Resources = resourceStatus(c.Shared, c.pool.SharedFree())
 	}
-	if !c.ending.IsZero() {
-		st.EndOfJob = &c.ending
+	if !c.ending.ofJob.IsZero() {
+		st.EndOfJob = &c.ending.ofJob
 	}
-	if c.measured > 0 {
-		st.Mean = c.took / float64(c.measured)
+	if c.tasks.measured > 0 {
+		st.Mean = c.tasks.took / float64(c.tasks.measured)
 	}
-	soonest, waits := c.soonest()
-	for _, n := range c.nodes {
+	soonest, waits := c.tasks.soonest()
+	for _, n := range c.nodes.all {
 		st.Waiting += len(n.held)
 		ns := NodeStatus{Name: n.Spec.Name, State: "connecting", Done: n.done, Lost: n.lost, MemLimit: n.enforce, Fault: n.fault}
-		if end, margin := c.endOf(n); waits && !end.IsZero() {
+		if end, margin := c.nodes.endOf(n); waits && !end.IsZero() {
 			closes := end.Add(-margin - soonest)
 			ns.Closes = &closes
 		}
@@ -132,7 +132,7 @@ func (c *Core) Status(now time.Time) *Status {
 			st.CPUsUsed += ns.CPUs - ns.Free
 			st.Running += len(w.attempts) - w.queued
 			st.Waiting += ns.Queued
-		case n.released && !c.mayRun(n):
+		case n.released && !c.orphans.mayRun(n):
 			ns.State = "released"
 		case n.dropped && n.up.IsZero():
 			ns.State, ns.Reason = "unreachable", n.why
@@ -144,37 +144,32 @@ func (c *Core) Status(now time.Time) *Status {
 	if c.Elastic {
 		st.Jobs = c.justified()
 	}
-	if rate := s.average(now); c.eof && rate > 0 {
+	if rate := s.average(now); c.tasks.eof && rate > 0 {
 		st.ETA = float64(st.Running+st.Waiting) / rate
 	}
 	return st
 }
 
-// mayRun reports whether tasks may still run at a node whose connection was lost.
-func (c *Core) mayRun(n *Node) bool {
-	return slices.ContainsFunc(c.orphans, func(w *Worker) bool { return w.Node == n && len(w.attempts) > 0 })
-}
-
 // justified returns how many jobs the tasks fill that wait for nothing but room.
 func (c *Core) justified() float64 {
 	jobs := map[string]pool.Need{}
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		if w.connected() {
 			job := cmp.Or(w.Node.Spec.Job, w.Node.Spec.Name)
 			jobs[job] = jobs[job].And(w.n.Total())
-			c.largest = c.largest.Largest(jobs[job])
+			c.nodes.largest = c.nodes.largest.Largest(jobs[job])
 		}
 	}
-	if c.largest.CPUs == 0 {
+	if c.nodes.largest.CPUs == 0 {
 		return 0
 	}
 	d := c.pool.Demand()
-	for _, a := range c.attempts {
+	for _, a := range c.tasks.attempts {
 		if a.slot == nil {
 			d.Add(a.task.Spec, 1)
 		}
 	}
-	return d.Jobs(c.largest, c.Shared, c.pool.SharedFree())
+	return d.Jobs(c.nodes.largest, c.Shared, c.pool.SharedFree())
 }
 
 // TaskInfo is a task that has not ended.
@@ -188,42 +183,44 @@ type TaskInfo struct {
 }
 
 // List returns the tasks that have not ended; of pending ones, at most that many.
-func (c *Core) List(most int) []TaskInfo {
+func (c *Core) List(most int) []TaskInfo { return c.tasks.list(most) }
+
+func (ts *tasks) list(most int) []TaskInfo {
 	var out []TaskInfo
-	for _, a := range sorted(c.attempts) {
-		i := TaskInfo{Task: a.task, State: "running", Node: a.nodeNames(), PID: a.pid, Seconds: c.now.Sub(a.sent).Seconds()}
+	for _, a := range sorted(ts.attempts) {
+		i := TaskInfo{Task: a.task, State: "running", Node: a.nodeNames(), PID: a.pid, Seconds: ts.now.Sub(a.sent).Seconds()}
 		if a.slot == nil {
 			i.State = "queued"
 		}
 		out = append(out, i)
 	}
-	for _, s := range c.sweeps {
+	for _, s := range ts.sweeps {
 		out = append(out, TaskInfo{
 			Task: s.attempt.task, State: "ending", Node: s.attempt.nodeNames(),
 			Reason: "its command has ended; its remaining processes on other nodes are being ended",
 		})
 	}
-	for _, p := range c.onHold {
+	for _, p := range ts.onHold {
 		out = append(out, TaskInfo{Task: p.task, State: "held", Node: p.result.Node, Reason: "it " + p.result.Describe()})
 	}
-	for _, n := range c.nodes {
+	for _, n := range ts.nodes.all {
 		for _, p := range n.held {
 			reason := "it " + p.result.Describe() + ", as did the last tasks there"
 			out = append(out, TaskInfo{Task: p.task, State: "judging", Node: n.Spec.Name, Reason: reason})
 		}
 	}
-	for _, w := range c.orphans {
+	for _, w := range ts.orphans.all {
 		for _, a := range sorted(w.attempts) {
 			out = append(out, TaskInfo{Task: a.task, State: "lost", Node: w.Name(), Reason: "it may still run there"})
 		}
 	}
-	for _, t := range c.deps.all() {
-		name, _ := c.deps.unmet(t)
+	for _, t := range ts.deps.all() {
+		name, _ := ts.deps.unmet(t)
 		out = append(out, TaskInfo{Task: t, State: "depends", Reason: fmt.Sprintf("waits for %q", name)})
 	}
 	slices.SortFunc(out, func(a, b TaskInfo) int { return cmp.Compare(a.Task.Seq, b.Task.Seq) })
 	if most > 0 {
-		c.pool.Each(func(t *pool.Task) bool {
+		ts.pool.Each(func(t *pool.Task) bool {
 			out = append(out, TaskInfo{Task: t, State: "waiting"})
 			most--
 			return most > 0
@@ -236,7 +233,7 @@ func (c *Core) List(most int) []TaskInfo {
 // has ended.
 func (c *Core) Explain(seq int64, now time.Time) []string {
 	c.now = now
-	for _, i := range c.List(0) {
+	for _, i := range c.tasks.list(0) {
 		if i.Task.Seq != seq {
 			continue
 		}
@@ -259,7 +256,7 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 	if t := c.pool.Find(seq); t != nil {
 		return c.explainWaiting(t)
 	}
-	for _, l := range c.undecided {
+	for _, l := range c.tasks.undecided {
 		if l.task.Seq == seq {
 			return []string{"it was ended by a signal: whether its node is being ended will be known in a moment"}
 		}
@@ -271,7 +268,7 @@ func (c *Core) explainDependent(t *pool.Task) []string {
 	var names []string
 	more := 0
 	for _, name := range t.Extra.After {
-		if c.deps.of(name) != depsWait {
+		if c.tasks.deps.of(name) != depsWait {
 			continue
 		}
 		if len(names) < 10 {
@@ -315,16 +312,17 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		return true
 	})
 	switch {
-	case c.Phase() != Running:
-		out = append(out, "nothing new is started: "+c.whyEnds())
-	case c.paused:
+	case c.ending.Phase() != Running:
+		out = append(out, "nothing new is started: "+c.ending.why())
+	case c.ending.paused():
 		out = append(out, "nothing new is started: the journal cannot be written")
-	case c.choked:
+	case c.ending.choked:
 		out = append(out, "nothing new is started: too much output waits to be printed")
-	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
+	case c.nodes.few() && c.tasks.stats.attempts == 0:
 		out = append(out, fmt.Sprintf("nothing is started before %d nodes are connected", c.MinNodes))
-	case c.late(t):
-		out = append(out, fmt.Sprintf("it is expected to take %v, and would not end before the job does", c.expected(t).Round(time.Second)))
+	case c.tasks.late(t):
+		took := c.tasks.expected(t).Round(time.Second)
+		out = append(out, fmt.Sprintf("it is expected to take %v, and would not end before the job does", took))
 	case before > 0:
 		out = append(out, plural(int64(before), "task")+" before it")
 	}
@@ -341,7 +339,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		out = append(out, "workers of the previous run may have tasks running that use what all nodes share")
 	}
 	kept, keptNodes := c.pool.Kept()
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		var why string
 		switch w := n.Worker; {
 		case n.quarantine:

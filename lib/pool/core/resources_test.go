@@ -33,7 +33,7 @@ func TestLicenceOfUnreadTask(t *testing.T) {
 	w.chunk = 1
 	w.act(t, "connect n2")
 	w.act(t, "read")
-	if len(w.core.attempts) != 0 {
+	if len(w.core.tasks.attempts) != 0 {
 		t.Fatal("task 1 starts while another may have the licence")
 	}
 	if why := strings.Join(w.core.Explain(1, w.now), "\n"); !strings.Contains(why, "workers of the previous run") {
@@ -41,7 +41,7 @@ func TestLicenceOfUnreadTask(t *testing.T) {
 	}
 	w.act(t, "read")
 	w.act(t, "read")
-	if len(w.core.attempts) != 1 || w.core.attempts[3] == nil {
+	if len(w.core.tasks.attempts) != 1 || w.core.tasks.attempts[3] == nil {
 		t.Fatal("task 3, which needs no licence, does not start")
 	}
 	if !w.finish() {
@@ -80,7 +80,7 @@ func TestMisfits(t *testing.T) {
 			{pool.Need{CPUs: 2, Nodes: 2, Named: named("board=1")}, "too few nodes of the pool have what the task needs: 2 nodes with 2 CPUs, 1 board each"},
 			{pool.Need{CPUs: 1, Nodes: 3}, "too few nodes of the pool have what the task needs: 3 nodes with 1 CPU each"},
 		} {
-			if got := w.core.misfit(tt.need); got != tt.want {
+			if got := w.core.nodes.misfit(tt.need); got != tt.want {
 				t.Errorf("%v (connected: %v): %q, want %q", tt.need, connect, got, tt.want)
 			}
 		}

@@ -134,16 +134,16 @@ func (g *histogram) quantile(part float64) float64 {
 	return 0
 }
 
-func (c *Core) measure(n pool.Need, seconds float64) {
-	c.took += seconds
-	c.measured++
-	g := c.hist[n]
+func (ts *tasks) measure(n pool.Need, seconds float64) {
+	ts.took += seconds
+	ts.measured++
+	g := ts.hist[n]
 	if g == nil {
-		if len(c.hist) > 1000 {
+		if len(ts.hist) > 1000 {
 			return
 		}
 		g = &histogram{}
-		c.hist[n] = g
+		ts.hist[n] = g
 	}
 	g.add(seconds)
 }
@@ -155,11 +155,11 @@ const likely = 0.75
 
 // expected returns how long a task will probably take: by its own estimate, by the user's, or by what others of its
 // kind took.
-func (c *Core) expected(t *pool.Task) time.Duration {
-	if d := cmp.Or(t.Spec.Time, c.TimePerTask); d > 0 {
+func (ts *tasks) expected(t *pool.Task) time.Duration {
+	if d := cmp.Or(t.Spec.Time, ts.TimePerTask); d > 0 {
 		return d
 	}
-	if g := c.hist[t.Need()]; g != nil && g.total >= 20 {
+	if g := ts.hist[t.Need()]; g != nil && g.total >= 20 {
 		return time.Duration(g.quantile(likely) * float64(time.Second))
 	}
 	return 0
@@ -167,12 +167,12 @@ func (c *Core) expected(t *pool.Task) time.Duration {
 
 // checkSlow ends tasks that take longer than --timeout N%: that part of the median
 // time of three or more that have succeeded, in this run or before.
-func (c *Core) checkSlow() {
-	if c.TimeoutPercent == 0 {
+func (ts *tasks) checkSlow() {
+	if ts.TimeoutPercent == 0 {
 		return
 	}
 	var all histogram
-	for _, g := range c.hist {
+	for _, g := range ts.hist {
 		for i, n := range g.counts {
 			all.counts[i] += n
 		}
@@ -181,22 +181,23 @@ func (c *Core) checkSlow() {
 	if all.total < 3 {
 		return
 	}
-	limit := all.quantile(0.5) * float64(c.TimeoutPercent) / 100
-	for _, a := range sorted(c.attempts) {
-		if a.started > 0 && a.why == "" && c.seconds()-a.started > limit {
-			c.kill(a, wire.Timeout, false)
+	limit := all.quantile(0.5) * float64(ts.TimeoutPercent) / 100
+	for _, a := range sorted(ts.attempts) {
+		if a.started > 0 && a.why == "" && ts.seconds()-a.started > limit {
+			ts.kill(a, wire.Timeout, false)
 		}
 	}
 }
 
 // late reports that a task would not end at any node before that node's job ends.
-func (c *Core) late(t *pool.Task) bool {
-	for _, w := range c.workers {
-		if !c.lateAt(t, w.n) {
+func (ts *tasks) late(t *pool.Task) bool {
+	for _, w := range ts.nodes.workers {
+		if !ts.lateAt(t, w.n) {
 			return false
 		}
 	}
-	return len(c.workers) > 0 || !c.ending.IsZero() && c.now.Add(c.expected(t)).After(c.ending.Add(-c.margin))
+	e := ts.ending
+	return len(ts.nodes.workers) > 0 || !e.ofJob.IsZero() && ts.now.Add(ts.expected(t)).After(e.ofJob.Add(-e.margin))
 }
 
 // sample is how many waiting tasks stand for all.
@@ -204,10 +205,10 @@ const sample = 16
 
 // soonest returns in what time the shortest of the next waiting tasks will probably have ended. It is
 // not ok if no task waits.
-func (c *Core) soonest() (least time.Duration, ok bool) {
+func (ts *tasks) soonest() (least time.Duration, ok bool) {
 	n := 0
-	c.pool.Each(func(t *pool.Task) bool {
-		if d := c.expected(t); n == 0 || d < least {
+	ts.pool.Each(func(t *pool.Task) bool {
+		if d := ts.expected(t); n == 0 || d < least {
 			least = d
 		}
 		n++
@@ -217,22 +218,13 @@ func (c *Core) soonest() (least time.Duration, ok bool) {
 }
 
 // allLate reports whether everything that waits is late.
-func (c *Core) allLate() bool {
+func (ts *tasks) allLate() bool {
 	all := true
-	c.pool.Each(func(t *pool.Task) bool {
-		all = c.late(t)
+	ts.pool.Each(func(t *pool.Task) bool {
+		all = ts.late(t)
 		return all
 	})
 	return all
-}
-
-// allocated returns the CPU seconds for which the nodes were available.
-func (c *Core) allocated() float64 {
-	sum := c.gone
-	for _, w := range c.workers {
-		sum += c.now.Sub(w.Node.up).Seconds() * float64(w.n.Total().CPUs)
-	}
-	return max(sum, 1e-9)
 }
 
 // Summary is the result of a run.
@@ -265,7 +257,7 @@ func (r *Summary) Bad() bool { return r.Failed+r.Cancelled+r.FailedBefore+r.Canc
 
 // Summary returns the summary, at the end.
 func (c *Core) Summary() *Summary {
-	s := &c.stats
+	s := &c.tasks.stats
 	waits := map[string]*Reason{}
 	wait := func(t *pool.Task, why string) {
 		l := waits[why]
@@ -276,10 +268,10 @@ func (c *Core) Summary() *Summary {
 		l.Seqs = append(l.Seqs, t.Seq)
 	}
 	c.pool.Each(func(t *pool.Task) bool { wait(t, c.whyWaiting(t)); return true })
-	for _, t := range c.deps.all() {
+	for _, t := range c.tasks.deps.all() {
 		wait(t, "not started: tasks that they depend on were not run")
 	}
-	for _, p := range c.onHold {
+	for _, p := range c.tasks.onHold {
 		wait(p.task, "on hold")
 	}
 	reasons := slices.Clone(s.left)
@@ -290,11 +282,12 @@ func (c *Core) Summary() *Summary {
 	r := &Summary{
 		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore,
 		CancelledBefore: s.cancelledBefore, Reasons: reasons,
-		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
-		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest,
-		Exceeded: s.exceeded, JournalOK: !c.paused, Early: c.early, Terminated: c.killed,
+		Attempts: s.attempts, Lost: s.lost, InputRead: c.tasks.eof, Elapsed: c.now.Sub(c.began),
+		Why: c.ending.verdict.Why, Exit: c.ending.verdict.Exit,
+		Given: s.busy / c.nodes.allocated(), Used: s.cpu / c.nodes.allocated(), Slowest: s.slowest,
+		Exceeded: s.exceeded, JournalOK: !c.ending.paused(), Early: c.ending.hand == jobCut, Terminated: c.ending.terminated,
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		if n.enforce != "" && !slices.Contains(r.Limits, n.enforce) {
 			r.Limits = append(r.Limits, n.enforce)
 		}
@@ -303,20 +296,20 @@ func (c *Core) Summary() *Summary {
 	for _, l := range reasons {
 		r.Left += int64(len(l.Seqs))
 	}
-	r.HandedOver = c.handing && (r.Left > 0 || !c.eof)
-	if c.closed != nil {
-		r.Closed, r.HandedOver = true, r.HandedOver && (c.continues || c.unclaimed())
+	r.HandedOver = c.ending.hand != keeps && (r.Left > 0 || !c.tasks.eof)
+	if c.ending.closed != nil {
+		r.Closed, r.HandedOver = true, r.HandedOver && (c.ending.continues || c.orphans.unclaimed())
 	}
 	bad := r.Bad()
-	if !c.explicit && r.Left == 0 && c.eof {
-		if r.Why, r.Exit = "", 0; bad && !c.stays { // clients know the results of their requests
+	if !c.ending.verdict.Explicit && r.Left == 0 && c.tasks.eof {
+		if r.Why, r.Exit = "", 0; bad && !c.tasks.stays { // clients know the results of their requests
 			r.Exit = 1
 		}
 	}
 	switch {
-	case r.Closed && r.HandedOver, !c.explicit && r.Left > 0 && r.Exit < 2:
+	case r.Closed && r.HandedOver, !c.ending.verdict.Explicit && r.Left > 0 && r.Exit < 2:
 		r.Exit = ExitLeft // even if tasks have failed
-	case r.Exit == 0 && (s.outputLost > 0 || c.unprinted):
+	case r.Exit == 0 && (s.outputLost > 0 || c.ending.unprinted):
 		r.Exit = 1
 	}
 	return r
@@ -325,14 +318,14 @@ func (c *Core) Summary() *Summary {
 // whyWaiting returns why a task waits whose dependencies are met.
 func (c *Core) whyWaiting(t *pool.Task) string {
 	switch {
-	case len(c.workers) > 0 && !slices.ContainsFunc(c.workers, func(w *Worker) bool { return !w.Node.quarantine }):
+	case len(c.nodes.workers) > 0 && !slices.ContainsFunc(c.nodes.workers, func(w *Worker) bool { return !w.Node.quarantine }):
 		return "not started: all nodes were quarantined"
-	case c.late(t):
+	case c.tasks.late(t):
 		return "they would not end before the job does"
-	case len(c.workers) == 0:
+	case len(c.nodes.workers) == 0:
 		return "not started: no node was available"
 	case c.pool.Fits(t.Need()):
-	case slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.n.FitsNode(t.Need()) }):
+	case slices.ContainsFunc(c.nodes.workers, func(w *Worker) bool { return w.n.FitsNode(t.Need()) }):
 		return "not started: no node that is large enough took tasks"
 	default:
 		return "no available node is large enough: needs " + t.Need().String()

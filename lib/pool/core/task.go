@@ -13,146 +13,174 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
+// tasks are the tasks of a run: those that wait, run, or have ended and are not settled. They are started at nodes as these have room.
+// Below are the parts that they ask: [nodes], [orphans] and [ending]; what follows for the run from their ends is decided above.
+type tasks struct {
+	*base
+	ending  *ending
+	orphans *orphans
+	nodes   *nodes
+
+	attempts  map[int64]*attempt // at workers that are connected
+	wides     map[int64]*attempt // those of several nodes
+	sweeps    []*sweeping
+	undecided []*undecided
+	onHold    map[int64]*pending
+	deps      dependencies
+	hist      map[pool.Need]*histogram
+	took      float64 // seconds of all tasks that were measured
+	measured  int64
+	stats     stats
+
+	eof       bool // the input was read to its end
+	stays     bool // open: more tasks may come after that
+	lastSeq   int64
+	noFile    string    // why a task could not have its files
+	refusals  int       // that were reported
+	lastStart time.Time // of a task
+	woken     bool      // the shell will wake the core when the next task may start
+}
+
 // read handles a task that was read, unless it was done in an earlier run.
-func (c *Core) read(in Input) {
+func (ts *tasks) read(in Input) {
 	t := in.Task
-	c.lastSeq = max(c.lastSeq, t.Seq)
-	c.stats.seen++
-	if s := in.Past.State; s == Succeeded || (s == Failed || s == Cancelled) && !c.RetryFailed {
+	ts.lastSeq = max(ts.lastSeq, t.Seq)
+	ts.stats.seen++
+	if s := in.Past.State; s == Succeeded || (s == Failed || s == Cancelled) && !ts.RetryFailed {
 		if in.Past.Seconds > 0 {
-			c.measure(t.Need(), in.Past.Seconds)
+			ts.measure(t.Need(), in.Past.Seconds)
 		}
-		c.skip(t, s)
+		ts.skip(t, s)
 		return
 	}
 	if in.Bad != "" {
-		c.refuseSaying(t, in.Bad, in.Said)
+		ts.refuseSaying(t, in.Bad, in.Said)
 		return
 	}
-	if !c.deps.add(t) {
-		c.refuseTwin(t)
+	if !ts.deps.add(t) {
+		ts.refuseTwin(t)
 		return
 	}
 	t.Losses = int16(min(in.Past.Deaths, math.MaxInt16))
 	switch {
-	case c.ofOrphan(t, in.Past):
+	case ts.ofOrphan(t, in.Past):
 	case in.Cancelled:
-		c.cancelTask(t, "by request")
+		ts.cancelTask(t, "by request")
 	default:
-		c.readyAgain(t)
+		ts.readyAgain(t)
 	}
 }
 
 // readyAgain queues a task of an earlier run, unless the scheduler has died too often when it was handed
 // out: it may be what kills it. The last time, it runs alone, so that no other is suspected with it.
-func (c *Core) readyAgain(t *pool.Task) {
+func (ts *tasks) readyAgain(t *pool.Task) {
 	n := int(t.Losses)
-	if n > c.LostRetries {
-		c.leftFor(t, fmt.Sprintf("the scheduler died the last %s that it was handed out; --lost-retries %d runs it again", times(n), n))
+	if n > ts.LostRetries {
+		ts.leftFor(t, fmt.Sprintf("the scheduler died the last %s that it was handed out; --lost-retries %d runs it again", times(n), n))
 		return
 	}
-	if n > 0 && n == c.LostRetries {
+	if n > 0 && n == ts.LostRetries {
 		t.Company = 1
 	}
-	c.ready(t)
+	ts.ready(t)
 }
 
 // skip leaves out a task that has ended in an earlier run.
-func (c *Core) skip(t *pool.Task, state PastState) {
-	switch c.stats.skipped++; state {
+func (ts *tasks) skip(t *pool.Task, state PastState) {
+	switch ts.stats.skipped++; state {
 	case Failed:
-		c.stats.failedBefore++
+		ts.stats.failedBefore++
 	case Cancelled:
-		c.stats.cancelledBefore++
+		ts.stats.cancelledBefore++
 	}
-	c.do(Skipped{t})
-	_ = c.deps.add(t)
-	c.release(t, state == Succeeded)
+	ts.do(Skipped{t})
+	_ = ts.deps.add(t)
+	ts.release(t, state == Succeeded)
 }
 
 // submit adds a task, or returns why it does not.
-func (c *Core) submit(t *pool.Task) (refused string) {
-	if c.Phase() != Running {
-		return "the pool is " + c.Phase().String()
+func (ts *tasks) submit(t *pool.Task) (refused string) {
+	if ts.ending.Phase() != Running {
+		return "the pool is " + ts.ending.Phase().String()
 	}
-	if !c.stays {
+	if !ts.stays {
 		return "the pool takes no more tasks"
 	}
-	if why := c.misfit(t.Need()); why != "" {
+	if why := ts.nodes.misfit(t.Need()); why != "" {
 		return why
 	}
-	c.lastSeq = max(c.lastSeq, t.Seq)
-	c.stats.seen++
-	if !c.deps.add(t) {
-		c.refuseTwin(t)
+	ts.lastSeq = max(ts.lastSeq, t.Seq)
+	ts.stats.seen++
+	if !ts.deps.add(t) {
+		ts.refuseTwin(t)
 	} else {
-		c.ready(t)
+		ts.ready(t)
 	}
 	return ""
 }
 
 // LastSeq is the highest number of a task so far.
-func (c *Core) LastSeq() int64 { return c.lastSeq }
+func (c *Core) LastSeq() int64 { return c.tasks.lastSeq }
 
 // ready queues a task if nothing keeps it from running.
-func (c *Core) ready(t *pool.Task) {
-	switch c.deps.state(t) {
+func (ts *tasks) ready(t *pool.Task) {
+	switch ts.deps.state(t) {
 	case depsFailed:
-		c.cancelDependent(t)
+		ts.cancelDependent(t)
 	case depsWait:
-		c.deps.wait(t)
+		ts.deps.wait(t)
 	case depsMet:
-		c.push(t)
+		ts.push(t)
 	}
 }
 
 // push queues a task, unless no node of the pool could ever run it.
-func (c *Core) push(t *pool.Task) {
-	if why := c.misfit(t.Need()); why != "" {
-		c.refuse(t, why)
+func (ts *tasks) push(t *pool.Task) {
+	if why := ts.nodes.misfit(t.Need()); why != "" {
+		ts.refuse(t, why)
 		return
 	}
-	if why := c.tooLong(t); why != "" {
-		c.refuse(t, why)
+	if why := ts.nodes.tooLong(t); why != "" {
+		ts.refuse(t, why)
 		return
 	}
-	c.pool.Push(t)
+	ts.pool.Push(t)
 }
 
 // schedule starts all tasks that can start.
-func (c *Core) schedule() {
-	if c.Phase() != Running || c.paused || c.choked || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
+func (ts *tasks) schedule() {
+	if !ts.ending.starts() || ts.nodes.few() && ts.stats.attempts == 0 {
 		return
 	}
-	c.pool.Hold = c.Shared != (pool.Named{}) && c.unclaimed()
-	for !c.tooSoon() {
-		s := c.pool.Next()
+	ts.pool.Hold = ts.Shared != (pool.Named{}) && ts.orphans.unclaimed()
+	for !ts.tooSoon() {
+		s := ts.pool.Next()
 		if s == nil {
 			break
 		}
-		c.start(s.Task, s, s.Node.Data.(*Worker))
+		ts.start(s.Task, s, s.Node.Data.(*Worker))
 	}
-	if c.pool.Waiting() == 0 {
-		c.evenOut()
+	if ts.pool.Waiting() == 0 {
+		ts.evenOut()
 		return
 	}
-	for _, w := range c.workers {
-		c.fill(w)
+	for _, w := range ts.nodes.workers {
+		ts.fill(w)
 	}
 }
 
 // refuseMisfits refuses waiting tasks that are now known to be too large for every node.
-func (c *Core) refuseMisfits() {
-	for _, t := range c.pool.Misfits(func(s *pool.Spec) bool { return c.misfit(s.Need) == "" }) {
-		c.refuse(t, c.misfit(t.Need()))
+func (ts *tasks) refuseMisfits() {
+	for _, t := range ts.pool.Misfits(func(s *pool.Spec) bool { return ts.nodes.misfit(s.Need) == "" }) {
+		ts.refuse(t, ts.nodes.misfit(t.Need()))
 	}
 }
 
 // fill sends a worker a few tasks more than it has room for, so that it need not wait for the
 // scheduler when one ends. Long tasks do not need that.
-func (c *Core) fill(w *Worker) {
+func (ts *tasks) fill(w *Worker) {
 	window := w.window()
-	if c.Halt != (Halt{}) || c.Delay > 0 || c.LostRetries == 0 || w.Node.row > 0 {
+	if ts.Halt != (Halt{}) || ts.Delay > 0 || ts.LostRetries == 0 || w.Node.row > 0 {
 		// A task that is queued at a worker may begin before the scheduler can prevent it, or learns
 		// of it.
 		window = 0
@@ -168,11 +196,11 @@ func (c *Core) fill(w *Worker) {
 	}
 	for need := range needs {
 		for w.queued < window {
-			t := c.pool.Follower(w.n, need)
+			t := ts.pool.Follower(w.n, need)
 			if t == nil {
 				break
 			}
-			c.start(t, nil, w)
+			ts.start(t, nil, w)
 		}
 	}
 }
@@ -189,44 +217,44 @@ func (w *Worker) window() int {
 
 // tooSoon reports whether the next task has to wait for --delay, and then asks to be
 // woken in time.
-func (c *Core) tooSoon() bool {
-	if c.Delay == 0 || c.lastStart.IsZero() {
+func (ts *tasks) tooSoon() bool {
+	if ts.Delay == 0 || ts.lastStart.IsZero() {
 		return false
 	}
-	left := c.lastStart.Add(c.Delay).Sub(c.now)
-	if left > 0 && !c.woken {
-		c.woken = true
-		c.do(WakeAt{left})
+	left := ts.lastStart.Add(ts.Delay).Sub(ts.now)
+	if left > 0 && !ts.woken {
+		ts.woken = true
+		ts.do(WakeAt{left})
 	}
 	return left > 0
 }
 
 // start sends a task to a worker; without a slot, it is to follow another one.
-func (c *Core) start(t *pool.Task, s *pool.Slot, w *Worker) {
+func (ts *tasks) start(t *pool.Task, s *pool.Slot, w *Worker) {
 	t.Attempt++
-	c.lastStart = c.now
-	a := &attempt{task: t, worker: w, slot: s, sent: c.now}
-	c.attempts[t.Seq], w.attempts[t.Seq] = a, a
-	c.stats.attempts++
-	if c.stats.first.IsZero() {
-		c.stats.first = c.now
+	ts.lastStart = ts.now
+	a := &attempt{task: t, worker: w, slot: s, sent: ts.now}
+	ts.attempts[t.Seq], w.attempts[t.Seq] = a, a
+	ts.stats.attempts++
+	if ts.stats.first.IsZero() {
+		ts.stats.first = ts.now
 	}
 	if s == nil {
 		need := t.Need()
 		w.backlog[need] = append(w.backlog[need], a)
 		w.queued++
 	} else if d := lasts(t); d > 0 {
-		s.SetEnd(c.now.Add(d).UnixMicro())
+		s.SetEnd(ts.now.Add(d).UnixMicro())
 	}
-	w.Node.given(c.now)
+	w.Node.given(ts.now)
 	run := Start{Worker: w, Run: message(a)}
 	if a.wide() {
-		c.join(a)
+		ts.join(a)
 		run.Others = a.others()
 	}
-	c.do(run)
+	ts.do(run)
 	if w.Node.trial {
-		c.pool.Close(w.n) // one at a time
+		ts.pool.Close(w.n) // one at a time
 	}
 }
 
@@ -264,39 +292,35 @@ func (w *Worker) unqueue(a *attempt) {
 }
 
 // forget removes an attempt from the lists, and releases its slot.
-func (c *Core) forget(a *attempt) {
+func (ts *tasks) forget(a *attempt) {
 	delete(a.worker.attempts, a.task.Seq)
-	delete(c.attempts, a.task.Seq)
+	delete(ts.attempts, a.task.Seq)
 	if a.slot == nil {
 		a.worker.unqueue(a)
 	} else {
-		c.part(a)
-		c.pool.Release(a.slot)
+		ts.part(a)
+		ts.pool.Release(a.slot)
 	}
 }
 
 // done handles the end of a task at its worker.
-func (c *Core) done(w *Worker, d *wire.Done) {
-	if d.Seq == 0 {
-		c.probed(w, d)
-		return
-	}
+func (ts *tasks) done(w *Worker, d *wire.Done) {
 	a := w.attempts[d.Seq]
 	if a == nil || a.task.Attempt != d.Attempt {
 		return
 	}
 	delete(w.attempts, d.Seq)
-	delete(c.attempts, d.Seq)
+	delete(ts.attempts, d.Seq)
 	if !a.wide() {
-		c.passSlot(w, a, d.Next)
+		ts.passSlot(w, a, d.Next)
 	}
 	w.average(d.Seconds)
-	r := c.newResult(w.Name(), d)
+	r := ts.newResult(w.Name(), d)
 	if r.What == wire.Stopped && a.why == "" {
-		c.ends(w)
+		ts.ends(w)
 	}
 	if r.What == wire.OK {
-		c.measure(a.task.Need(), d.Seconds)
+		ts.measure(a.task.Need(), d.Seconds)
 	}
 	out := Output{Bytes: [2][]byte{d.Out, d.Err}}
 	if d.OutSize+d.ErrSize > 0 {
@@ -304,21 +328,21 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 		copy(out.Near[:], wire.Strings(d.Files))
 	}
 	if a.wide() {
-		c.endWide(a, w, r, out, c.open(d))
+		ts.endWide(a, w, r, out, ts.open(d))
 		return
 	}
-	if open := c.open(d); open > 0 {
-		c.leaveOpen(&undecided{pending: pending{a.task, r, out}, worker: w}, open)
+	if open := ts.open(d); open > 0 {
+		ts.leaveOpen(&undecided{pending: pending{a.task, r, out}, worker: w}, open)
 		return
 	}
-	c.settle(a.task, w, r, out)
+	ts.settle(a.task, w, r, out)
 }
 
 // open returns for how long it stays open whether a task was ended because the job is being ended or a
 // node drained.
-func (c *Core) open(d *wire.Done) time.Duration {
+func (ts *tasks) open(d *wire.Done) time.Duration {
 	switch {
-	case !c.Batch && len(c.nodes) < 2:
+	case !ts.Batch && len(ts.nodes.all) < 2:
 		return 0
 	case d.What == "" && byDrain(d.Exit, d.Signal):
 		return outside.Notice
@@ -327,32 +351,32 @@ func (c *Core) open(d *wire.Done) time.Duration {
 }
 
 // leaveOpen decides later what an end means.
-func (c *Core) leaveOpen(l *undecided, open time.Duration) {
-	l.arrived, l.until = c.now, c.now.Add(open)
-	i, _ := slices.BinarySearchFunc(c.undecided, l, func(o, l *undecided) int {
+func (ts *tasks) leaveOpen(l *undecided, open time.Duration) {
+	l.arrived, l.until = ts.now, ts.now.Add(open)
+	i, _ := slices.BinarySearchFunc(ts.undecided, l, func(o, l *undecided) int {
 		return cmp.Or(o.until.Compare(l.until), -1)
 	})
-	c.undecided = slices.Insert(c.undecided, i, l)
+	ts.undecided = slices.Insert(ts.undecided, i, l)
 	l.worker.open++
-	c.wakeUndecided()
+	ts.wakeUndecided()
 }
 
 // wakeUndecided asks to be woken when the next open end is to be decided.
-func (c *Core) wakeUndecided() {
-	if len(c.undecided) > 0 && !c.woken {
-		c.woken = true
-		c.do(WakeAt{c.undecided[0].until.Sub(c.now)})
+func (ts *tasks) wakeUndecided() {
+	if len(ts.undecided) > 0 && !ts.woken {
+		ts.woken = true
+		ts.do(WakeAt{ts.undecided[0].until.Sub(ts.now)})
 	}
 }
 
 // cutOff reports whether a task has ended by a signal from outside: that has ended its worker, and the
 // task had not ended a moment before.
-func (c *Core) cutOff(l *undecided) bool {
+func (ts *tasks) cutOff(l *undecided) bool {
 	w := l.worker
 	ended := time.UnixMicro(int64((l.result.Start + l.result.Seconds) * 1e6)) // by the clock of the node
 	switch {
-	case c.phase >= Stopping || c.handing && !c.Keeps(w):
-		return !l.arrived.Add(outside.Moment).Before(c.endedAt)
+	case ts.ending.phase >= Stopping || ts.ending.hand != keeps && !ts.ending.hands(w):
+		return !l.arrived.Add(outside.Moment).Before(ts.ending.endedAt)
 	case w.signals != (outside.Heard{}):
 		return w.signals.Cuts(ended)
 	}
@@ -369,12 +393,12 @@ func byDrain(exit, signal int) bool {
 const drainedToo = "it was ended by SIGUSR1, which has drained its node"
 
 // checkUndecided settles such tasks.
-func (c *Core) checkUndecided() {
-	for len(c.undecided) > 0 && !c.now.Before(c.undecided[0].until) {
-		l := c.undecided[0]
-		c.undecided = c.undecided[1:]
+func (ts *tasks) checkUndecided() {
+	for len(ts.undecided) > 0 && !ts.now.Before(ts.undecided[0].until) {
+		l := ts.undecided[0]
+		ts.undecided = ts.undecided[1:]
 		l.worker.open--
-		if c.cutOff(l) {
+		if ts.cutOff(l) {
 			l.result.What = wire.Stopped
 		}
 		if r := l.result; r.What == wire.Failed && !l.worker.signals.Drained.IsZero() && byDrain(r.Exit, r.Signal) {
@@ -384,16 +408,16 @@ func (c *Core) checkUndecided() {
 			}
 		}
 		if l.wide != nil {
-			c.settleWide(l.wide, l.others, l.result, l.output)
+			ts.settleWide(l.wide, l.others, l.result, l.output)
 			continue
 		}
-		c.settle(l.task, l.worker, l.result, l.output)
+		ts.settle(l.task, l.worker, l.result, l.output)
 	}
-	c.wakeUndecided()
+	ts.wakeUndecided()
 }
 
 // passSlot gives the slot of a task that has ended to the next one.
-func (c *Core) passSlot(w *Worker, a *attempt, next *wire.Key) {
+func (ts *tasks) passSlot(w *Worker, a *attempt, next *wire.Key) {
 	if a.slot == nil {
 		w.unqueue(a) // ended before it began
 		return
@@ -402,9 +426,9 @@ func (c *Core) passSlot(w *Worker, a *attempt, next *wire.Key) {
 		if b := w.attempts[next.Seq]; b != nil && b.task.Attempt == next.Attempt {
 			w.unqueue(b)
 			if b.slot != nil { // was given another slot before it was known to have begun
-				c.pool.Release(b.slot)
+				ts.pool.Release(b.slot)
 			}
-			b.slot = c.pool.Follow(a.slot, b.task)
+			b.slot = ts.pool.Follow(a.slot, b.task)
 			return
 		}
 	}
@@ -412,13 +436,13 @@ func (c *Core) passSlot(w *Worker, a *attempt, next *wire.Key) {
 		// It was on its way when this one ended.
 		b := q[0]
 		w.unqueue(b)
-		b.slot = c.pool.Follow(a.slot, b.task)
+		b.slot = ts.pool.Follow(a.slot, b.task)
 		again := message(b)
 		again.Again = true
-		c.send(w, &wire.Message{Run: again})
+		ts.send(w, &wire.Message{Run: again})
 		return
 	}
-	c.pool.Release(a.slot)
+	ts.pool.Release(a.slot)
 }
 
 func (w *Worker) average(seconds float64) {
@@ -430,27 +454,18 @@ func (w *Worker) average(seconds float64) {
 }
 
 // evenOut takes back tasks that wait at a worker while another one has room.
-func (c *Core) evenOut() {
-	for _, w := range c.workers {
+func (ts *tasks) evenOut() {
+	for _, w := range ts.nodes.workers {
 		for need, q := range w.backlog {
-			if len(q) > 0 && c.roomElsewhere(w, need) {
-				c.recall(q[len(q)-1])
+			if len(q) > 0 && ts.roomElsewhere(w, need) {
+				ts.recall(q[len(q)-1])
 			}
 		}
 	}
 }
 
-// recall requests a task back, if it has not begun.
-func (c *Core) recall(a *attempt) {
-	if !a.recalled {
-		a.recalled = true
-		k := a.key()
-		c.send(a.worker, &wire.Message{Unrun: &k})
-	}
-}
-
-func (c *Core) roomElsewhere(w *Worker, need pool.Need) bool {
-	for _, o := range c.workers {
+func (ts *tasks) roomElsewhere(w *Worker, need pool.Need) bool {
+	for _, o := range ts.nodes.workers {
 		if o != w && !o.n.Closed() && o.n.HasRoom(need) {
 			return true
 		}
@@ -459,43 +474,43 @@ func (c *Core) roomElsewhere(w *Worker, need pool.Need) bool {
 }
 
 // back requeues a task that a worker has not begun.
-func (c *Core) back(w *Worker, k wire.Key) {
+func (ts *tasks) back(w *Worker, k wire.Key) {
 	if a := w.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
 		if !a.recalled {
-			c.ends(w)
+			ts.ends(w)
 		}
-		c.takeBack(a)
+		ts.takeBack(a)
 	}
 }
 
-func (c *Core) takeBack(a *attempt) {
-	c.forget(a)
-	c.do(Tried{Task: a.task, Result: &Result{Key: a.key(), Node: a.worker.Name(), What: "unrun"}})
+func (ts *tasks) takeBack(a *attempt) {
+	ts.forget(a)
+	ts.do(Tried{Task: a.task, Result: &Result{Key: a.key(), Node: a.worker.Name(), What: "unrun"}})
 	a.task.Attempt--
-	c.stats.attempts--
-	c.push(a.task)
+	ts.stats.attempts--
+	ts.push(a.task)
 }
 
 // retry lets tasks on hold run again, and returns how many.
-func (c *Core) retry(e Retry) (count int) {
+func (ts *tasks) retry(e Retry) (count int) {
 	seqs := e.Seqs
 	if e.All {
-		seqs = c.holdList()
+		seqs = ts.holdList()
 	}
 	for _, seq := range seqs {
-		if p := c.onHold[seq]; p != nil {
-			delete(c.onHold, seq)
+		if p := ts.onHold[seq]; p != nil {
+			delete(ts.onHold, seq)
 			p.task.Fails, p.task.Losses, p.task.Avoid = 0, 0, nil
-			c.push(p.task)
+			ts.push(p.task)
 			count++
 		}
 	}
 	return count
 }
 
-func (c *Core) holdList() []int64 {
-	seqs := make([]int64, 0, len(c.onHold))
-	for seq := range c.onHold {
+func (ts *tasks) holdList() []int64 {
+	seqs := make([]int64, 0, len(ts.onHold))
+	for seq := range ts.onHold {
 		seqs = append(seqs, seq)
 	}
 	slices.Sort(seqs)
@@ -503,100 +518,64 @@ func (c *Core) holdList() []int64 {
 }
 
 // cancel ends tasks, in whatever state they are, and returns how many.
-func (c *Core) cancel(e Cancel) (count int) {
+func (ts *tasks) cancel(e Cancel) (count int) {
 	seqs := e.Seqs
 	if e.All {
-		for _, t := range c.pool.TakeAll() { // one by one is slow for many tasks
-			c.cancelTask(t, "by request")
+		for _, t := range ts.pool.TakeAll() { // one by one is slow for many tasks
+			ts.cancelTask(t, "by request")
 			count++
 		}
-		for _, t := range c.List(0) {
+		for _, t := range ts.list(0) {
 			seqs = append(seqs, t.Task.Seq)
 		}
 	}
 	for _, name := range e.Names {
-		seqs = append(seqs, c.deps.seq(name))
+		seqs = append(seqs, ts.deps.seq(name))
 	}
 	for _, seq := range seqs {
-		if a := c.attempts[seq]; a != nil {
+		if a := ts.attempts[seq]; a != nil {
 			if a.why != wire.Cancelled {
-				c.kill(a, wire.Cancelled, false)
+				ts.kill(a, wire.Cancelled, false)
 			}
 			count++
 			continue
 		}
-		t := c.pool.Remove(seq)
-		if p := c.onHold[seq]; t == nil && p != nil {
-			delete(c.onHold, seq)
+		t := ts.pool.Remove(seq)
+		if p := ts.onHold[seq]; t == nil && p != nil {
+			delete(ts.onHold, seq)
 			t = p.task
 		}
 		if t == nil {
-			t = c.deps.remove(seq)
+			t = ts.deps.remove(seq)
 		}
 		if t == nil {
-			t = c.removeOrphaned(seq)
+			t = ts.orphans.give(seq)
 		}
 		if t != nil {
-			c.cancelTask(t, "by request")
+			ts.cancelTask(t, "by request")
 			count++
 		}
 	}
 	return count
 }
 
-// removeOrphaned removes a task that may still run from the list.
-func (c *Core) removeOrphaned(seq int64) *pool.Task {
-	for _, w := range c.orphans {
-		if a := w.attempts[seq]; a != nil {
-			delete(w.attempts, seq)
-			w.cancelled = append(w.cancelled, a)
-			c.orphaned--
-			return a.task
-		}
-	}
-	return nil
-}
-
 // Has reports whether a task, named by its id or number, is still to end.
-func (c *Core) Has(name string) bool { return c.Knows(c.deps.seq(name)) }
+func (c *Core) Has(name string) bool { return c.Knows(c.tasks.deps.seq(name)) }
 
 // Knows reports whether a task is still to end.
 func (c *Core) Knows(seq int64) bool {
-	if c.attempts[seq] != nil || c.onHold[seq] != nil || c.deps.find(seq) != nil {
+	if c.tasks.attempts[seq] != nil || c.tasks.onHold[seq] != nil || c.tasks.deps.find(seq) != nil || c.orphans.has(seq) {
 		return true
 	}
-	for _, w := range c.orphans {
-		if w.attempts[seq] != nil {
-			return true
-		}
-	}
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		if slices.ContainsFunc(n.held, func(p *pending) bool { return p.task.Seq == seq }) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.sweeps, func(s *sweeping) bool { return s.attempt.task.Seq == seq }) ||
-		slices.ContainsFunc(c.undecided, func(l *undecided) bool { return l.task.Seq == seq }) ||
+	return slices.ContainsFunc(c.tasks.sweeps, func(s *sweeping) bool { return s.attempt.task.Seq == seq }) ||
+		slices.ContainsFunc(c.tasks.undecided, func(l *undecided) bool { return l.task.Seq == seq }) ||
 		c.pool.Find(seq) != nil
 }
-
-func (c *Core) newResult(node string, d *wire.Done) *Result {
-	r := &Result{
-		Key: d.Key, Node: node, What: d.What, Exit: d.Exit, Signal: d.Signal, Start: d.Start, Seconds: d.Seconds,
-		User: d.User, System: d.System, MaxRSS: d.MaxRSS, Error: d.Error, Tails: d.Tails, NoFile: d.NoFile,
-	}
-	if r.What == "" {
-		if r.What = wire.OK; d.Exit != 0 || d.Signal != 0 {
-			r.What = wire.Failed
-		}
-	}
-	if d.Lost != "" && (r.What == wire.OK || r.What == wire.Failed) {
-		r.What, r.Error = wire.OutputLost, d.Lost
-	}
-	return r
-}
-
-func (c *Core) seconds() float64 { return float64(c.now.UnixMicro()) / 1e6 }
 
 // notFound is the status of a shell that does not find a program.
 const notFound = 127
@@ -629,4 +608,10 @@ func (r *Result) Describe() string {
 		return fmt.Sprintf("failed with exit status %d: program not found", r.Exit)
 	}
 	return fmt.Sprintf("failed with exit status %d", r.Exit)
+}
+
+func (ts *tasks) killAll(immediately bool) {
+	for _, a := range sorted(ts.attempts) {
+		ts.kill(a, wire.Stopped, immediately)
+	}
 }

@@ -35,23 +35,23 @@ func (a *attempt) others() []*Worker {
 func (w *Worker) unused() bool { return len(w.attempts)+len(w.shared)+w.open == 0 }
 
 // join records the attempt at the other nodes.
-func (c *Core) join(a *attempt) {
-	c.wides[a.task.Seq] = a
+func (ts *tasks) join(a *attempt) {
+	ts.wides[a.task.Seq] = a
 	for _, w := range a.others() {
 		w.shared[a.task.Seq] = a
-		w.Node.given(c.now)
+		w.Node.given(ts.now)
 		if w.Node.trial {
-			c.pool.Close(w.n)
+			ts.pool.Close(w.n)
 		}
 	}
 }
 
 // part removes it there.
-func (c *Core) part(a *attempt) {
+func (ts *tasks) part(a *attempt) {
 	if !a.wide() {
 		return
 	}
-	delete(c.wides, a.task.Seq)
+	delete(ts.wides, a.task.Seq)
 	for _, w := range a.others() {
 		delete(w.shared, a.task.Seq)
 	}
@@ -59,8 +59,8 @@ func (c *Core) part(a *attempt) {
 
 // crowded reports whether an attempt has a part of a node from its previous worker: its processes
 // there may still run.
-func (c *Core) crowded(w *Worker) bool {
-	for _, a := range c.wides {
+func (ts *tasks) crowded(w *Worker) bool {
+	for _, a := range ts.wides {
 		if slices.ContainsFunc(a.others(), func(o *Worker) bool { return o != w && o.Node == w.Node }) {
 			return true
 		}
@@ -77,9 +77,9 @@ type sweeping struct {
 }
 
 // after calls then when nothing is left of an attempt that was lost with its worker.
-func (c *Core) after(a *attempt, then func()) {
+func (ts *tasks) after(a *attempt, then func()) {
 	if a.wide() {
-		c.sweep(a, then)
+		ts.sweep(a, then)
 		return
 	}
 	then()
@@ -87,90 +87,90 @@ func (c *Core) after(a *attempt, then func()) {
 
 // sweep has the other nodes of an attempt end its remaining processes. Then it releases what the
 // attempt holds, and calls then.
-func (c *Core) sweep(a *attempt, then func()) {
+func (ts *tasks) sweep(a *attempt, then func()) {
 	s := &sweeping{attempt: a, then: then}
 	for _, o := range a.others() {
 		o.Node.unswept[a.key()] = true
 		if w := o.Node.Worker; w != nil && w.connected() { // it, or its successor
 			s.left = append(s.left, w)
-			c.sendSweep(w, a.key())
+			ts.sendSweep(w, a.key())
 		}
 	}
-	c.sweeps = append(c.sweeps, s)
-	c.swept(nil, wire.Key{})
+	ts.sweeps = append(ts.sweeps, s)
+	ts.swept(nil, wire.Key{})
 }
 
-func (c *Core) sendSweep(w *Worker, k wire.Key) { c.send(w, &wire.Message{Sweep: &k}) }
+func (ts *tasks) sendSweep(w *Worker, k wire.Key) { ts.send(w, &wire.Message{Sweep: &k}) }
 
 // sweepLate has a worker end what its predecessor could not.
-func (c *Core) sweepLate(w *Worker) {
+func (ts *tasks) sweepLate(w *Worker) {
 	for _, k := range slices.SortedFunc(maps.Keys(w.Node.unswept), func(a, b wire.Key) int { return cmp.Compare(a.Seq, b.Seq) }) {
-		c.sendSweep(w, k)
+		ts.sendSweep(w, k)
 	}
 }
 
 // swept records that nothing of an attempt is left at a worker, or at any that is gone.
-func (c *Core) swept(w *Worker, k wire.Key) {
+func (ts *tasks) swept(w *Worker, k wire.Key) {
 	if w != nil {
 		delete(w.Node.unswept, k)
-		c.admit(w)
+		ts.admit(w)
 	}
-	for _, s := range slices.Clone(c.sweeps) {
+	for _, s := range slices.Clone(ts.sweeps) {
 		s.left = slices.DeleteFunc(s.left, func(o *Worker) bool { return !o.connected() || o == w && s.attempt.key() == k })
-		if len(s.left) > 0 || !slices.Contains(c.sweeps, s) {
+		if len(s.left) > 0 || !slices.Contains(ts.sweeps, s) {
 			continue
 		}
-		c.sweeps = slices.DeleteFunc(c.sweeps, func(o *sweeping) bool { return o == s })
-		c.part(s.attempt)
-		c.pool.Release(s.attempt.slot)
-		for _, o := range slices.Clone(c.workers) {
-			c.admit(o)
+		ts.sweeps = slices.DeleteFunc(ts.sweeps, func(o *sweeping) bool { return o == s })
+		ts.part(s.attempt)
+		ts.pool.Release(s.attempt.slot)
+		for _, o := range slices.Clone(ts.nodes.workers) {
+			ts.admit(o)
 		}
 		s.then()
 	}
 }
 
 // clears reports whether a worker has yet to confirm the end of an attempt's processes.
-func (c *Core) clears(w *Worker) bool {
-	return slices.ContainsFunc(c.sweeps, func(s *sweeping) bool { return slices.Contains(s.left, w) })
+func (ts *tasks) clears(w *Worker) bool {
+	return slices.ContainsFunc(ts.sweeps, func(s *sweeping) bool { return slices.Contains(s.left, w) })
 }
 
 // sharedLost ends the attempts that have a part at a worker that is gone.
-func (c *Core) sharedLost(w *Worker, why string) {
+func (ts *tasks) sharedLost(w *Worker, why string) {
 	for _, a := range sorted(w.shared) {
-		c.loseNode(a, w, why)
+		ts.loseNode(a, w, why)
 	}
 	clear(w.shared)
-	c.swept(nil, wire.Key{})
+	ts.swept(nil, wire.Key{})
 }
 
 // loseNode ends an attempt because one of its nodes is lost, or is about to be.
-func (c *Core) loseNode(a *attempt, w *Worker, why string) {
+func (ts *tasks) loseNode(a *attempt, w *Worker, why string) {
 	if a.lost == "" {
 		a.lost = "node " + w.Name() + ": " + oneLine(why)
 	}
-	if c.attempts[a.task.Seq] == a {
-		c.kill(a, wire.Lost, false)
+	if ts.attempts[a.task.Seq] == a {
+		ts.kill(a, wire.Lost, false)
 	}
 }
 
 // endWide handles the end of the command of such an attempt.
-func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output, open time.Duration) {
+func (ts *tasks) endWide(a *attempt, w *Worker, r *Result, out Output, open time.Duration) {
 	others := a.others()
-	c.sweep(a, func() {
-		if r.What == wire.Failed && c.phase < Stopping {
+	ts.sweep(a, func() {
+		if r.What == wire.Failed && ts.ending.phase < Stopping {
 			open = outside.Notice // it fails before it is known that one of its nodes is lost
 		}
 		if open > 0 {
-			c.leaveOpen(&undecided{pending: pending{a.task, r, out}, worker: w, wide: a, others: others}, open)
+			ts.leaveOpen(&undecided{pending: pending{a.task, r, out}, worker: w, wide: a, others: others}, open)
 			return
 		}
-		c.settleWide(a, others, r, out)
+		ts.settleWide(a, others, r, out)
 	})
 }
 
 // settleWide settles the end of an attempt, which is lost if one of its nodes is.
-func (c *Core) settleWide(a *attempt, others []*Worker, r *Result, out Output) {
+func (ts *tasks) settleWide(a *attempt, others []*Worker, r *Result, out Output) {
 	for _, o := range others {
 		if a.lost == "" && (!o.connected() || o.ending) {
 			a.lost = "node " + o.Name() + ": it was lost"
@@ -179,15 +179,15 @@ func (c *Core) settleWide(a *attempt, others []*Worker, r *Result, out Output) {
 	if r.What == wire.Lost || a.lost != "" && r.What == wire.Failed {
 		r.What, r.Error = wire.Lost, wire.Text(a.lost)
 	}
-	c.settle(a.task, nil, r, out)
+	ts.settle(a.task, nil, r, out)
 }
 
 // ends is called when a worker ends by itself, and with it what it runs, as after SIGTERM: attempts
 // that have a part of its node are lost.
-func (c *Core) ends(w *Worker) {
-	c.leaves(w)
+func (ts *tasks) ends(w *Worker) {
+	ts.nodes.leaves(w)
 	for _, a := range sorted(w.shared) {
-		c.loseNode(a, w, "it is being ended")
+		ts.loseNode(a, w, "it is being ended")
 	}
 }
 

@@ -17,7 +17,7 @@ func twoNodes(t *testing.T) (w *world, first, second *process) {
 	w.act(t, "connect")
 	w.act(t, "connect")
 	w.act(t, "read")
-	first, second = w.process(w.core.attempts[1].worker), w.process(w.core.attempts[1].others()[0])
+	first, second = w.process(w.core.tasks.attempts[1].worker), w.process(w.core.tasks.attempts[1].others()[0])
 	w.deliver(first)
 	return w, first, second
 }
@@ -97,7 +97,7 @@ func TestNodesOfPilots(t *testing.T) {
 			t.Errorf("%s: it waits for %q, want %q", name, why, tt.why)
 		}
 		w.pilotNodes(tt.most, tt.then...)
-		a := w.core.attempts[1]
+		a := w.core.tasks.attempts[1]
 		if a == nil {
 			t.Errorf("%s: it does not run: %q", name, w.core.Explain(1, w.now))
 			continue
@@ -115,7 +115,7 @@ func TestTaskIsNotKeptForANodeThatIsLost(t *testing.T) {
 	w := newWorld(Config{Policy: Policy{Elastic: true, MaxJobs: 2}}, []pool.Need{{CPUs: 1, Nodes: 2}})
 	w.readMore()
 	w.pilotNodes(2, "a@1", "b@2", "c@2")
-	for _, n := range w.core.nodes[:2] {
+	for _, n := range w.core.nodes.all[:2] {
 		n.dropped = true
 	}
 	w.handle(Tick{})
@@ -140,11 +140,11 @@ func TestTaskOfMoreNodesThanThereCanBe(t *testing.T) {
 		t.Errorf("the widest task that waits needs %d nodes, want 4", n)
 	}
 	const why = "the pool never has what the task needs: 5 nodes with 1 CPU each; it has 2 jobs of at most 2 nodes each"
-	if got := w.core.misfit(pool.Need{CPUs: 1, Nodes: 5}); got != why {
+	if got := w.core.nodes.misfit(pool.Need{CPUs: 1, Nodes: 5}); got != why {
 		t.Errorf("%q, want %q", got, why)
 	}
 	w.handle(JobLimit{Jobs: 3})
-	if got := w.core.misfit(pool.Need{CPUs: 1, Nodes: 5}); got != "" {
+	if got := w.core.nodes.misfit(pool.Need{CPUs: 1, Nodes: 5}); got != "" {
 		t.Errorf("with another job: %q", got)
 	}
 }

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -30,28 +29,6 @@ const (
 var states = [...]string{"planned", "connecting", "waiting", "ready", "closed", "orphaned", "detached", "gone"}
 
 func (s State) String() string { return states[s] }
-
-// Node is a machine of the pool, whatever worker it has at present.
-type Node struct {
-	Spec   NodeSpec
-	Worker *Worker // that is planned, being reached or connected; nil: none
-
-	size       pool.Need // what it has, once known
-	known      bool
-	reconnects int
-	deaths     int    // of workers with tasks, since one succeeded
-	dropped    bool   // is not reached any more
-	why        string // for that, or for the quarantine
-	fault      string // of its host: see NodeStatus
-	released   bool
-	margin     time.Duration // how long before Spec.End tasks are ended
-	quarantine bool
-	up         time.Time
-	done, lost int64
-	unswept    map[wire.Key]bool // attempts of several nodes that may have left something there
-	enforce    wire.MemLimit     // how its worker limits memory, or the last one did
-	trust
-}
 
 // Worker is a process that runs tasks at a node.
 type Worker struct {
@@ -102,24 +79,23 @@ func (w *Worker) Name() string {
 
 func (w *Worker) connected() bool { return w.State >= Waiting && w.State <= Closed }
 
-func (c *Core) nodeEvent(n *Node, what, why string) {
-	c.do(NodeEvent{Node: n.Spec.Name, What: what, Why: why})
-}
-
 // receive handles the messages of a worker.
 func (c *Core) receive(w *Worker, messages []wire.Message) {
 	if !w.connected() {
 		return
 	}
 	w.heard = c.now
-	if c.suspended {
+	if c.nodes.suspended {
 		c.jobState(false)
 	}
 	for i := range messages {
 		m := &messages[i]
 		switch {
+		case m.Done != nil && m.Done.Seq == 0:
+			c.probed(w, m.Done)
 		case m.Done != nil:
-			c.done(w, m.Done)
+			c.tasks.done(w, m.Done)
+			c.checkHalt()
 		case m.Started != nil:
 			for _, s := range m.Started {
 				if a := w.attempts[s.Seq]; a != nil && a.task.Attempt == s.Attempt {
@@ -127,7 +103,7 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 				}
 			}
 		case m.Back != nil:
-			c.back(w, *m.Back)
+			c.tasks.back(w, *m.Back)
 		case m.Data != nil && m.Data.Live:
 			if a := w.attempts[m.Data.Seq]; a != nil && a.task.Attempt == m.Data.Attempt {
 				c.do(Live{w, a.task, m.Data})
@@ -135,7 +111,7 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 		case m.Data != nil:
 			c.do(Fetched{m.Data})
 		case m.Swept != nil:
-			c.swept(w, *m.Swept)
+			c.tasks.swept(w, *m.Swept)
 		case m.Signal != "":
 			c.workerSignal(w, m.Signal, time.UnixMicro(int64(m.At*1e6)))
 		case m.Enforce != "":
@@ -175,18 +151,8 @@ func (c *Core) workerSignal(w *Worker, name string, at time.Time) {
 	case "TERM":
 		w.signals.Asked = at
 		c.nodeEvent(w.Node, "term", "the worker got SIGTERM")
-		c.ends(w)
+		c.tasks.ends(w)
 	}
-}
-
-// leaves is called when a worker ends by itself: it ends tasks, or gives them back, without a
-// request.
-func (c *Core) leaves(w *Worker) {
-	if !w.ending {
-		w.leaving = c.now
-	}
-	w.ending = true
-	c.close(w)
 }
 
 // dismiss lets workers that end by themselves go, once their tasks have ended and their output was
@@ -194,7 +160,7 @@ func (c *Core) leaves(w *Worker) {
 // mostly means that everything is killed a little later, as by preemption; nothing begins there until
 // it is clear that this is not so.
 func (c *Core) dismiss(needed map[*Worker]bool) {
-	for _, w := range c.workers {
+	for _, w := range c.nodes.workers {
 		if c.Batch && c.now.Sub(w.leaving) < c.NodeTimeout && !w.Node.released {
 			continue
 		}
@@ -205,135 +171,19 @@ func (c *Core) dismiss(needed map[*Worker]bool) {
 	}
 }
 
-// close gives a worker no new tasks.
-func (c *Core) close(w *Worker) {
-	c.pool.Close(w.n)
-	c.set(w, Closed)
-}
-
-// cpus returns which CPUs of a node tasks get, and whether they are bound to them.
-func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool, warning string) {
-	seen := len(hello.CPUs)
-	want := spec.Slots
-	if want == 0 {
-		want = seen
-		if spec.Most > 0 && spec.Most < seen {
-			want = spec.Most
-			warning = fmt.Sprintf("%d CPUs are visible, the job has %d: using %d, and not binding tasks to them", seen, want, want)
-		}
-	}
-	if spec.Jobs != nil {
-		want = max(1, spec.Jobs(want))
-	}
-	switch c.Pin {
-	case PinCores:
-		pin = want <= seen
-		if !pin {
-			warning = fmt.Sprintf("tasks are not bound to CPUs: %d are required, %d visible", want, seen)
-		}
-	case PinAuto:
-		pin = spec.Most > 0 && seen <= spec.Most && want <= seen
-	case PinNone:
-	}
-	if want <= seen && (pin || spec.Most == 0 || seen <= spec.Most) {
-		return hello.CPUs[:want], pin, warning
-	}
-	return pool.Numbered(want), false, warning
-}
-
-// mem is the memory of a node that tasks may use, in bytes.
-func (s *NodeSpec) mem(hello *wire.Hello) int64 {
-	mem := hello.Mem
-	if s.Mem > 0 {
-		mem = min(mem, s.Mem)
-	}
-	if s.MemPerGPU > 0 {
-		mem = min(mem, s.MemPerGPU*int64(len(hello.GPUs)))
-	}
-	return mem
-}
-
-// misfit returns why the pool could never run a task with that need, even with all of its nodes, or "". A node is
-// taken as declared until its worker has reported its size.
-func (c *Core) misfit(need pool.Need) string {
-	local := need
-	for _, name := range need.Named.Names() {
-		switch shared := c.Shared.Get(name); {
-		case shared > 0 && need.Named.Get(name) > shared:
-			return fmt.Sprintf("the pool has %v %s in all, and the task needs %v", shared, name, need.Named.Get(name))
-		case shared > 0:
-			local.Named = local.Named.With(name, 0)
-		case !slices.ContainsFunc(c.Resources, func(r Resources) bool { return r.Named.Get(name) > 0 }):
-			return fmt.Sprintf("the pool has no resource %q", name)
-		}
-	}
-	if most := c.MaxJobs * c.widest; c.Elastic && most > 0 && need.Width() > most {
-		return fmt.Sprintf("the pool never has what the task needs: %s; it has %s of at most %s each",
-			need, plural(int64(c.MaxJobs), "job"), plural(int64(c.widest), "node"))
-	}
-	if len(c.nodes) == 0 {
-		return ""
-	}
-	left := need.Width()
-	for _, n := range c.nodes {
-		if !c.holds(n, local) {
-			continue
-		}
-		if left--; left == 0 || c.Elastic {
-			return ""
-		}
-	}
-	if need.Nodes > 1 {
-		return "too few nodes of the pool have what the task needs: " + need.String()
-	}
-	return "no node of the pool has what the task needs: " + need.String()
-}
-
-// holds reports whether a node is large enough, as far as is known.
-func (c *Core) holds(n *Node, need pool.Need) bool {
-	switch {
-	case n.known:
-		return need.Fits(n.size)
-	case !need.Named.Fits(c.resources(n.Spec.Name, n.Spec.Host)):
-		return false
-	case n.Spec.Jobs != nil:
-		return true
-	}
-	return (n.Spec.Slots == 0 || need.CPUs <= n.Spec.Slots) && (n.Spec.Slots > 0 || n.Spec.Most == 0 || need.CPUs <= n.Spec.Most)
-}
-
-// resources returns those of a node: its own entry, or else that of all nodes.
-func (c *Core) resources(node, host string) pool.Named {
-	var own, all pool.Named
-	for _, r := range c.Resources {
-		for _, name := range r.Named.Names() {
-			switch {
-			case r.Nodes == nil:
-				all = all.With(name, r.Named.Get(name))
-			case slices.Contains(r.Nodes, node) || host != "" && slices.Contains(r.Nodes, host):
-				own = own.With(name, r.Named.Get(name))
-			}
-		}
-	}
-	for _, name := range own.Names() {
-		all = all.With(name, own.Get(name))
-	}
-	return all
-}
-
 // idleBefore is how long a node must have been idle to be given back.
 const idleBefore = 5 * time.Second
 
 // releaseIdle gives back nodes that will not be needed any more: nothing waits, and nothing runs
 // there. The node of the scheduler stays, as the job ends with it.
 func (c *Core) releaseIdle(needed map[*Worker]bool) {
-	if !c.ReleaseIdle || !c.eof || c.stays || c.opening > 0 || c.pool.Waiting() > 0 || c.deps.waiting() > 0 ||
-		len(c.onHold)+c.orphaned+len(c.trials) > 0 || c.now.Before(c.releaseAt) {
+	if !c.ReleaseIdle || !c.tasks.eof || c.tasks.stays || c.nodes.opening() || c.pool.Waiting() > 0 || c.tasks.deps.waiting() > 0 ||
+		len(c.tasks.onHold)+c.orphans.attempts()+len(c.nodes.trials) > 0 || c.now.Before(c.nodes.releaseAt) {
 		return
 	}
 	var idle []*Worker
 	keep := []string{}
-	for _, n := range c.nodes {
+	for _, n := range c.nodes.all {
 		w := n.Worker
 		if w != nil && w.connected() && w.unused() && len(n.held) == 0 && !n.Spec.Local && !needed[w] {
 			if w.idle.IsZero() {
@@ -353,25 +203,15 @@ func (c *Core) releaseIdle(needed map[*Worker]bool) {
 	if len(idle) == 0 || len(keep) == 0 {
 		return
 	}
-	c.releaseAt = c.now.Add(30 * time.Second)
+	c.nodes.releaseAt = c.now.Add(30 * time.Second)
 	for _, w := range idle {
 		w.Node.released = true
 		c.send(w, &wire.Message{Bye: true})
-		c.leave(w)
-		c.set(w, Gone)
+		c.nodes.leave(w)
+		w.State = Gone
 		c.nodeEvent(w.Node, "released", "")
 	}
 	c.do(Release{idle, keep})
-}
-
-// leave removes a worker from those that are connected.
-func (c *Core) leave(w *Worker) {
-	c.workers = slices.DeleteFunc(c.workers, func(o *Worker) bool { return o == w })
-	c.gone += c.now.Sub(w.Node.up).Seconds() * float64(w.n.Total().CPUs)
-	c.pool.RemoveNode(w.n)
-	if w.Node.Worker == w {
-		w.Node.Worker = nil
-	}
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -217,8 +217,8 @@ func (w *world) actions(mayLose, mayRestart bool) []action {
 	for i, x := range w.asked {
 		add(func() { w.connect(i) }, "connect %s", x.Name())
 	}
-	delivers, waits, alone := false, false, len(w.core.orphans) > 0
-	for _, n := range w.core.nodes {
+	delivers, waits, alone := false, false, len(w.core.orphans.all) > 0
+	for _, n := range w.core.nodes.all {
 		waits = waits || n.Worker != nil && n.Worker.State == Planned
 	}
 	for _, b := range w.nodes {

@@ -211,7 +211,8 @@ func (v *historyView) text(p *page) error {
 		p.line("", "nothing was used %s: no %s", period, v.unit())
 		return nil
 	}
-	p.printf("%s\n\n", p.paint(bold, v.unit()+" a day, "+period))
+	p.prose("", p.paint(bold, v.unit()+" a day, "+period))
+	p.print("\n")
 	width := p.width
 	if width == 0 {
 		width = 80

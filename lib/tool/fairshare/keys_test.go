@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -105,6 +106,12 @@ func TestKeys(t *testing.T) {
 	first := screen()
 	if chosen(first) == "" || !strings.Contains(first, "j/k enter:details l:log s:sort /:filter m:mine r:running q:quit") || strings.Contains(first, "…") {
 		t.Errorf("%s", first)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGWINCH); err != nil {
+		t.Fatal(err)
+	}
+	if again := screen(); chosen(again) != chosen(first) {
+		t.Errorf("after the terminal has another size: %s", again)
 	}
 	second := typed("j")
 	if chosen(second) == "" || chosen(second) == chosen(first) {

@@ -3,7 +3,6 @@ package fairshare
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -334,12 +333,12 @@ func (v *queueView) check(ctx context.Context) error {
 	if err := checkNames("partition", v.partitions, partitionNames(v.limits)); err != nil {
 		return err
 	}
+	if len(v.users) == 0 && len(v.accounts) == 0 {
+		return nil
+	}
 	var users, accounts []string
 	for i := range v.jobs {
 		users, accounts = append(users, v.jobs[i].User), append(accounts, v.jobs[i].Account)
-	}
-	if len(v.users) == 0 && len(v.accounts) == 0 {
-		return nil
 	}
 	missingAccount := slices.ContainsFunc(v.accounts, func(a string) bool { return !slices.Contains(accounts, a) })
 	if v.config.Accounting() && (missingAccount || checkUsers(v.users, users) != nil) {
@@ -418,6 +417,8 @@ func oneJob(j *slurm.Job) uint64 {
 	return j.ID
 }
 
+const hasEnded = "if it has ended: fairshare jobs --past "
+
 func (v *queueView) noJob(id string) error {
 	filtered := len(v.users)+len(v.accounts)+len(v.partitions) > 0
 	var labels []string
@@ -428,9 +429,9 @@ func (v *queueView) noJob(id string) error {
 		labels = append(labels, v.jobs[i].Label)
 	}
 	err := fault.Errorf(fault.Usage, "job %s is not in the queue", id)
-	hint := "if it has ended: sacct -j " + id
+	hint := hasEnded + id
 	if near := app.Nearest(id, labels); near != "" {
-		hint = fmt.Sprintf("did you mean %s? If it has ended: sacct -j %s", near, id)
+		hint = "did you mean " + near + "? I" + hasEnded[1:] + id
 	}
 	return fault.Hint(err, hint)
 }

@@ -148,7 +148,8 @@ func (v *waitsView) text(p *page) error {
 		return nil
 	}
 	title := "how long jobs waited that started since " + unit.ShortTime(v.since.Unix(), v.at) + ", from when they were eligible"
-	p.printf("%s\n\n", p.paint(bold, title))
+	p.prose("", p.paint(bold, title))
+	p.print("\n")
 	t := app.Table{
 		Header: []string{"PARTITION", "SIZE", "JOBS", "HALF WITHIN", "9 OF 10 WITHIN", "LONGEST", "STILL WAIT"},
 		Right:  []string{"JOBS", "HALF WITHIN", "9 OF 10 WITHIN", "LONGEST", "STILL WAIT"}, Whole: []string{"PARTITION"},

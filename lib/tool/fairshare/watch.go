@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/app"
@@ -20,8 +22,9 @@ type watcher struct {
 	now             func() time.Time
 	rows, width     func() int // of the terminal; 0: unknown
 
-	keys   <-chan string // nil: it is not steered
-	screen screen
+	keys    <-chan string // nil: it is not steered
+	resized <-chan os.Signal
+	screen  screen
 
 	before string
 	height int
@@ -34,6 +37,10 @@ func (w *watcher) run(ctx context.Context, every time.Duration, turn func(ctx co
 	if w.terminal {
 		fmt.Fprint(w.out, "\x1b[?25l")       // no cursor
 		defer fmt.Fprint(w.out, "\x1b[?25h") // and back
+		resized := make(chan os.Signal, 1)
+		signal.Notify(resized, syscall.SIGWINCH)
+		defer signal.Stop(resized)
+		w.resized = resized
 	}
 	for first, ask := true, true; ; first = false {
 		began := w.now()
@@ -73,6 +80,9 @@ func (w *watcher) pause(ctx context.Context, long time.Duration) (ask, end bool)
 			return false, false
 		case <-timer.C:
 			return true, false
+		case <-w.resized: // nothing is where it was
+			w.before, w.height = "", 0
+			return false, false
 		case key, open := <-w.keys:
 			switch {
 			case !open:

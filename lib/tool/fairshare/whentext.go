@@ -175,8 +175,8 @@ func scoreTable(p *page, past []forecast.Scored) {
 		t.Add(methods[i].name, strconv.Itoa(s.Count), median, within, p90)
 	}
 	p.table(&t)
-	p.line("", "%s of the starts were within the range given for 90%%; its mean interval score is %s, %s without past forecasts",
-		percent(rows[0].Coverage), exact(rows[0].Interval), exact(rows[0].Untaught))
+	p.line("", "%s of the starts were within the range given for 90%%; its mean interval score is %s, %s as replays have it",
+		percent(rows[0].Coverage), exact(rows[0].Interval), exact(rows[0].Raw))
 }
 
 type scoreJSON struct {
@@ -188,7 +188,7 @@ type scoreJSON struct {
 	// Of the 90 % range; null: it has none.
 	Coverage *float64 `json:"coverage"`
 	Interval *float64 `json:"interval_score_seconds"`
-	Untaught *float64 `json:"interval_score_untaught_seconds"`
+	Raw      *float64 `json:"interval_score_raw_seconds"`
 }
 
 func scoresOf(past []forecast.Scored) []scoreJSON {
@@ -197,7 +197,7 @@ func scoresOf(past []forecast.Scored) []scoreJSON {
 		s := forecast.Score(past, m.value)
 		row := scoreJSON{Forecast: m.name, Count: s.Count, Median: s.Median, P90: s.P90, WithinTwo: s.WithinTwo}
 		if i == 0 && s.Count > 0 {
-			row.Coverage, row.Interval, row.Untaught = &s.Coverage, &s.Interval, &s.Untaught
+			row.Coverage, row.Interval, row.Raw = &s.Coverage, &s.Interval, &s.Raw
 		}
 		list = append(list, row)
 	}

@@ -198,7 +198,7 @@ func (v *whenView) queued(ctx context.Context) error {
 			}
 		}
 		if len(rows) == 0 {
-			return fault.Hint(fault.Errorf(fault.Usage, "job %s is not in the queue", id), "if it has ended: sacct -j "+id)
+			return fault.Hint(fault.Errorf(fault.Usage, "job %s is not in the queue", id), hasEnded+id)
 		}
 		j := &v.plan.Jobs[rows[0]]
 		answer := startAnswer{label: j.Label}

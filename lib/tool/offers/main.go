@@ -95,7 +95,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	if odd > 0 {
-		fmt.Fprintf(stderr, "%s: warning: %d offers have no id or no price, and are omitted\n", name, odd)
+		fmt.Fprintf(stderr, "%s: warning: offers without an id or a price are omitted: %d\n", name, odd)
 	}
 	rows := []row{}
 	for i, o := range good {

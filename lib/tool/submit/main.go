@@ -3,6 +3,7 @@ package submit
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/assembly"
 	"github.com/ponos-tools/ponos/lib/agent/code/kept"
 	"github.com/ponos-tools/ponos/lib/agent/code/source"
+	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/tasklist"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -186,6 +188,9 @@ func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer) (m
 		if all, err = expand(c, e, *table, stderr); err != nil {
 			return made, err
 		}
+	}
+	if err := carried(c, s, all); err != nil {
+		return made, err
 	}
 	// Last, as it may take a while: all else is right.
 	code, uncommitted, err := wanted(c).Make(c.Context, s)
@@ -517,6 +522,33 @@ func image(c *cli.Context) (string, error) {
 		}
 	}
 	return name, nil
+}
+
+// carried refuses tasks that no order of a rented machine could carry to their containers. Of a sweep, it looks at the one
+// with the longest command.
+func carried(c *cli.Context, s queue.Client, all []queue.Entry) error {
+	if !c.IsSet("image") {
+		return nil
+	}
+	cfg := config.Config{}
+	var err error
+	if !c.IsSet("spool") {
+		if cfg, err = assembly.Configuration(c.String("config")); err != nil {
+			return err
+		}
+	}
+	var parents []task.Parent
+	for _, id := range all[0].After {
+		parent, err := s.Find(id)
+		if err != nil {
+			return err
+		}
+		parents = append(parents, task.Parent{ID: id, Slug: parent.Slug})
+	}
+	long := slices.MaxFunc(all, func(a, b queue.Entry) int {
+		return cmp.Compare(len(strings.Join(a.Command, " ")), len(strings.Join(b.Command, " ")))
+	})
+	return assembly.Carries(cfg, task.Task{Slug: long.Slug, Image: long.Image, Command: long.Command, Env: long.Env, Parents: parents})
 }
 
 // slug names a task after what it runs.

@@ -69,8 +69,15 @@ func (s *Server) run(i *Instance) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append([]string{
 		"CONTAINER_ID=" + strconv.FormatInt(i.ID, 10), "CONTAINER_API_KEY=" + i.Key, "VAST_CONTAINERLABEL=C." + strconv.FormatInt(i.ID, 10),
-		fmt.Sprintf("GPU_COUNT=%v", i.Offer["num_gpus"]), "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"),
+		fmt.Sprintf("GPU_COUNT=%v", s.row(i)["num_gpus"]), "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"),
 	}, s.opt.Env...)
+	if m := s.machines[int64(num(i.Offer["machine_id"]))]; m != nil && m.Path != "" {
+		for _, variable := range s.opt.Env {
+			if path, ok := strings.CutPrefix(variable, "PATH="); ok {
+				cmd.Env = append(cmd.Env, "PATH="+m.Path+":"+path)
+			}
+		}
+	}
 	for name, value := range i.Env {
 		// In a container this is a place of its own.
 		if value == "/data" || strings.HasPrefix(value, "/data/") {

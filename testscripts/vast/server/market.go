@@ -232,6 +232,7 @@ func (s *Server) load(i *Instance, gen int) {
 		return
 	}
 	i.Actual, i.Message = "loading", "a1b2c3: Pull complete\n"
+	slow := time.Duration(0)
 	if m := s.machines[int64(num(i.Offer["machine_id"]))]; m != nil {
 		if m.Status != "" {
 			i.Message = m.Status
@@ -245,8 +246,9 @@ func (s *Server) load(i *Instance, gen int) {
 		if m.Stuck || m.Stop {
 			return
 		}
+		slow = m.Slow
 	}
-	time.AfterFunc(s.opt.Boot/2, func() {
+	time.AfterFunc(s.opt.Boot/2+slow, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if i.gen == gen {
@@ -479,6 +481,25 @@ func (s *Server) Vanish(id int64) {
 		s.due(i)
 		s.destroy(i)
 	}
+}
+
+// Halt stops an instance, as its owner or an account without credit does.
+func (s *Server) Halt(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.find(id); i != nil {
+		s.due(i)
+		s.halt(i, "exited", "stopped")
+	}
+}
+
+// Hide has lists lack an instance for a while.
+func (s *Server) Hide(id int64, d time.Duration) {
+	s.Do(func() {
+		if i := s.find(id); i != nil {
+			i.Visible = clock.Now().Add(d)
+		}
+	})
 }
 
 // Status sets what lists say of an instance, as when its host is offline.

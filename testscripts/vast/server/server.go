@@ -170,9 +170,11 @@ type Server struct {
 
 // Machine is how a machine behaves.
 type Machine struct {
-	Status string // message while it loads
-	Stuck  bool   // never leaves loading
-	Stop   bool   // intended_status becomes stopped while loading
+	Status string        // message while it loads
+	Stuck  bool          // never leaves loading
+	Stop   bool          // intended_status becomes stopped while loading
+	Slow   time.Duration // how much longer it loads
+	Path   string        // directory of programs that its containers have before all others
 	// Row is how the machine differs from its offer, in the rows of its instances.
 	Row map[string]any
 }

@@ -92,8 +92,13 @@ func (s *Store) build(ctx context.Context, spec Spec, place string, log io.Write
 // install creates a virtual environment and installs the source into it. Code that is not a Python
 // project, and has no script to install it, is left unchanged.
 func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log io.Writer) error {
+	root, err := os.OpenRoot(source)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	has := func(name string) bool {
-		info, err := os.Stat(filepath.Join(source, name))
+		info, err := root.Stat(name)
 		return err == nil && info.Mode().IsRegular()
 	}
 	if spec.Source.Environment != "" || !Installed(has) {

@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -105,16 +106,21 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 		return Environment{}, err
 	}
 	name := uuid.NewString()
-	place := filepath.Join(dir, name)
-	if err := os.Mkdir(place, 0o700); err != nil {
+	building := filepath.Join(dir, name)
+	if err := os.Mkdir(building, 0o700); err != nil {
 		return Environment{}, err
 	}
-	if err := s.build(ctx, spec, place, log); err != nil {
-		return Environment{}, errors.Join(err, remove.All(place))
+	stays := place.Watch(building)
+	err = s.build(ctx, spec, building, log)
+	if err == nil {
+		// Others use it as soon as the link exists, also after a power failure.
+		err = SyncFS(building)
 	}
-	// Others use it as soon as the link exists, also after a power failure.
-	if err := SyncFS(place); err != nil {
-		return Environment{}, errors.Join(err, remove.All(place))
+	if stays.Moved() && ctx.Err() == nil { // whatever git and pip say: a part may be missing, and what they refuse may only have been away
+		err = &UnknownError{err: fmt.Errorf("%s was away while code was prepared in it", s.Dir)}
+	}
+	if err != nil {
+		return Environment{}, errors.Join(err, remove.All(building))
 	}
 	if err := renameio.Symlink(name, filepath.Join(dir, current)); err != nil {
 		return Environment{}, err
@@ -128,18 +134,26 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 
 // find returns the complete environment of a directory, and records that it was used.
 func find(dir string) (Environment, bool) {
-	name, err := os.Readlink(filepath.Join(dir, current))
+	root, err := os.OpenRoot(dir) // if the directory goes away between two looks, both see the same
+	if err != nil {
+		return Environment{}, false
+	}
+	defer root.Close()
+	name, err := root.Readlink(current)
 	if err != nil || name != filepath.Base(name) {
+		return Environment{}, false
+	}
+	if _, err := root.Stat(filepath.Join(name, "source")); err != nil {
 		return Environment{}, false
 	}
 	// The real path, not that through the link: the scripts of a virtual environment contain its
 	// path.
 	env := Environment{Source: filepath.Join(dir, name, "source"), Venv: filepath.Join(dir, name, "venv")}
-	if _, err := os.Stat(env.Source); err != nil {
-		return Environment{}, false
-	}
-	if _, err := os.Stat(env.Venv); err != nil {
+	switch _, err := root.Stat(filepath.Join(name, "venv")); {
+	case errors.Is(err, fs.ErrNotExist):
 		env.Venv = ""
+	case err != nil:
+		return Environment{}, false
 	}
 	_ = clock.Touch(dir) // a read-only environment is also usable
 	return env, true

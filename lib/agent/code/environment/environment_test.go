@@ -180,6 +180,40 @@ func (k killing) Run(ctx context.Context, c command.Cmd) (command.Result, error)
 	return result, err
 }
 
+// moving has the directory of environments away for a moment while code is installed, and answers as it is told.
+type moving struct {
+	command.Runner
+	dir    string
+	answer error
+}
+
+func (m moving) Run(ctx context.Context, c command.Cmd) (command.Result, error) {
+	result, err := m.Runner.Run(ctx, c)
+	if c.Name == "bash" {
+		err = errors.Join(err, os.Rename(m.dir, m.dir+".away"), os.Rename(m.dir+".away", m.dir), m.answer)
+	}
+	return result, err
+}
+
+// A directory that was away while code was prepared in it may lack any part of it, and what was refused meanwhile may have been there.
+func TestPreparedWhileAway(t *testing.T) {
+	repo, commit := repository(t, map[string]string{InstallScript: "true"})
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, Python: python(t, ""), Local: true}
+	for _, answer := range []error{nil, buildError("no such requirement"), &UnknownError{own: ofCode, err: errors.New("it failed")}} {
+		s, calls := store(t)
+		s.Run = moving{calls, s.Dir, answer}
+		_, err := s.Prepare(t.Context(), spec, &bytes.Buffer{})
+		var unknown *UnknownError
+		if !errors.As(err, &unknown) || errors.As(err, new(*BuildError)) || unknown.own != 0 || unknown.host != "" {
+			t.Errorf("after %v: %v", answer, err)
+		}
+		s.Run = calls
+		if env, err := s.Prepare(t.Context(), spec, &bytes.Buffer{}); err != nil || env.Venv == "" {
+			t.Errorf("after %v: %+v, %v", answer, env, err)
+		}
+	}
+}
+
 func TestPipInstalls(t *testing.T) {
 	needs.Programs(t, "python3")
 	if said, err := command.System.Run(t.Context(), command.Cmd{Name: "python3", Args: []string{"-c", "import ensurepip, venv"}}); err != nil {

@@ -218,11 +218,11 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 	case pack.Stopped:
 		job.Sight, job.Reason = runner.Cancelled, "the task was stopped"
 	case pack.Timeout:
-		job.Cause, job.Reason, job.Had.Time = need.Timeout, slurmWhy("TIMEOUT"), time.Duration(end.Limit)
+		job.Cause, job.Reason, job.Had.Time = need.Timeout, states["TIMEOUT"].why, time.Duration(end.Limit)
 	case pack.OOM:
 		job.Cause, job.Had.Memory = need.OOM, end.Limit
 		job.Reason = fmt.Sprintf("%s; it used %s of its %s of memory",
-			slurmWhy("OUT_OF_MEMORY"), unit.ShortSize(end.Used), unit.ShortSize(end.Limit))
+			states["OUT_OF_MEMORY"].why, unit.ShortSize(end.Used), unit.ShortSize(end.Limit))
 	case pack.Unbegun:
 		job.Sight, job.Reason = runner.Unbegun, "its job script has ended before it began the command"
 	default:

@@ -25,6 +25,10 @@ import (
 
 // Runner runs tasks on a Slurm cluster.
 type Runner struct {
+	// Tasks has the directories of this agent's tasks, in which their jobs run. By that, the jobs of the user's other agents
+	// are known; "": all jobs are this agent's.
+	Tasks string
+
 	client     *slurm.Client
 	uid        int
 	stopWait   time.Duration
@@ -122,7 +126,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if other == nil {
 			order = append(order, id)
 		}
-		if other == nil || better(row, other) {
+		if other == nil || r.strange(row) == r.strange(other) && better(row, other) || !r.strange(row) && r.strange(other) {
 			others[id] = row
 		}
 	}
@@ -139,7 +143,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	for _, id := range order {
 		row := others[id]
-		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.Number(), Submitted: slurm.Time(row.Submit)}, queue: row})
+		ref := runner.Ref{Task: id, Job: row.Number(), Submitted: slurm.Time(row.Submit)}
+		all = append(all, evidence{ref: ref, queue: row, strange: r.strange(row)})
 	}
 	if r.packs != nil {
 		if all, err = r.packedJobs(ctx, all, rows, places); err != nil {
@@ -198,6 +203,11 @@ func (e *evidence) choose(more []*slurm.Job, owner string) {
 	if row != nil {
 		e.ref.Submitted = slurm.Time(row.Submit)
 	}
+}
+
+// strange reports whether a job of a task was submitted from the data_dir of another agent.
+func (r *Runner) strange(row *slurm.Job) bool {
+	return r.Tasks != "" && row.WorkDir != "" && row.WorkDir != r.Tasks && filepath.Dir(row.WorkDir) != r.Tasks
 }
 
 // better reports which of two jobs of an unknown task is adopted: a job that is alive rather than one

@@ -40,9 +40,13 @@ type cluster struct {
 }
 
 // queueColumns is the header of the queue, with what is equal for all jobs.
-const queueColumns = "JobArrayID|State|Comment|Reason=None|SubmitTime=2026-11-20T18:02:47|StartTime=2026-11-20T18:02:48|exit_code=0|DerivedEC=0|RestartCnt=0\n"
+const queueColumns = "JobArrayID|State|Comment|WorkDir|Reason=None|SubmitTime=2026-11-20T18:02:47|StartTime=2026-11-20T18:02:48|exit_code=0|DerivedEC=0|RestartCnt=0\n"
 
-func row(id, state, comment string) string { return fmt.Sprintf("%s|%s|%s\n", id, state, comment) }
+func row(id, state, comment string) string { return placed(id, state, comment, "/a/state/tasks") }
+
+func placed(id, state, comment, dir string) string {
+	return fmt.Sprintf("%s|%s|%s|%s\n", id, state, comment, dir)
+}
 
 func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error) {
 	time.Sleep(c.slow)

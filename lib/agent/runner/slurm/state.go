@@ -13,52 +13,65 @@ import (
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
-// state returns what a state of Slurm means for a task. SUSPENDED is not included: it depends on
-// whether the job has started.
+// meaning is what a state of Slurm means for a task.
+type meaning struct {
+	state task.State // "": it depends on whether the job has started
+	why   string     // a job has ended as an error, or waits; "%s" is its id
+	cause string     // of rules after which a task may be tried again
+	has   trait
+}
+
+// trait is what else follows from a state.
+type trait uint8
+
+const (
+	shown   trait = 1 << iota // its name is shown behind why
+	later                     // the end may be of something after the end of the command, whose own result counts
+	early                     // a job that has ended so, without a sign that it began its command, has not begun it
+	requeue                   // accounting may show this end of a job that Slurm is about to requeue
+)
+
+// states are all states of Slurm, see testdata/states.
+var states = map[string]meaning{
+	"PENDING":       {state: task.Pending},
+	"CONFIGURING":   {task.Pending, "its nodes are being started", "", shown},
+	"POWER_UP_NODE": {task.Pending, "its nodes are being started", "", shown},
+	"REQUEUED":      {task.Pending, "is put into the queue again", "", shown},
+	"REQUEUE_FED":   {task.Pending, "is put into the queue again", "", shown},
+	"REQUEUE_HOLD":  {task.Pending, held, "", shown},
+	"RESV_DEL_HOLD": {task.Pending, held, "", shown},
+	"SPECIAL_EXIT":  {task.Pending, held, "", shown},
+
+	"SUSPENDED":  {why: "suspended by Slurm"},
+	"STOPPED":    {state: task.Running, why: "stopped by a signal"},
+	"RUNNING":    {state: task.Running},
+	"COMPLETING": {state: task.Running},
+	"STAGE_OUT":  {state: task.Running},
+	"SIGNALING":  {state: task.Running},
+	"RESIZING":   {state: task.Running},
+
+	"COMPLETED":     {state: task.Completed},
+	"FAILED":        {task.Failed, "", "", early | requeue},
+	"TIMEOUT":       {task.Error, "the job reached its time limit", need.Timeout, later},
+	"OUT_OF_MEMORY": {task.Error, "the job used more memory than it requested", need.OOM, 0},
+	"NODE_FAIL":     {task.Error, "a node of the job failed", need.Node, later | early | requeue},
+	"BOOT_FAIL":     {task.Error, "a node of the job failed to boot", need.Node, later | early},
+	"LAUNCH_FAILED": {task.Error, "the job ended as LAUNCH_FAILED", need.Node, later | early},
+	"RECONFIG_FAIL": {task.Error, "the job ended as RECONFIG_FAIL", "", later},
+	"DEADLINE":      {task.Error, "the job reached its deadline", "", later},
+	"REVOKED":       {task.Error, "the job was revoked by another cluster of the federation", "", later},
+	"PREEMPTED":     {task.Error, "the job was preempted and not requeued", need.Lost, later | early | requeue},
+	"CANCELLED":     {task.Error, "the job was cancelled, and not by this agent", "", later},
+}
+
+const held = "is held until \"scontrol release %s\" is run"
+
+func (m meaning) is(t trait) bool { return m.has&t != 0 }
+
+// state returns the state of a task whose job is in a state of Slurm, unless that depends on more, or is unknown.
 func state(slurm string) (s task.State, ok bool) {
-	switch slurm {
-	case "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD", "POWER_UP_NODE":
-		return task.Pending, true
-	case "RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED":
-		return task.Running, true
-	case "COMPLETED":
-		return task.Completed, true
-	case "FAILED":
-		return task.Failed, true
-	case "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "REVOKED", "PREEMPTED", "CANCELLED",
-		"LAUNCH_FAILED", "RECONFIG_FAIL":
-		return task.Error, true
-	}
-	return "", false
-}
-
-// slurmWhy explains a state of Slurm that ends a task as an error.
-func slurmWhy(state string) string {
-	switch state {
-	case "TIMEOUT":
-		return "the job reached its time limit"
-	case "OUT_OF_MEMORY":
-		return "the job used more memory than it requested"
-	case "NODE_FAIL":
-		return "a node of the job failed"
-	case "BOOT_FAIL":
-		return "a node of the job failed to boot"
-	case "DEADLINE":
-		return "the job reached its deadline"
-	case "REVOKED":
-		return "the job was revoked by another cluster of the federation"
-	case "PREEMPTED":
-		return "the job was preempted and not requeued"
-	case "CANCELLED":
-		return "the job was cancelled, and not by this agent"
-	}
-	return "the job ended as " + state
-}
-
-// causes are the states of jobs after which a task may be tried again.
-var causes = map[string]string{
-	"TIMEOUT": need.Timeout, "OUT_OF_MEMORY": need.OOM, "PREEMPTED": need.Lost,
-	"NODE_FAIL": need.Node, "BOOT_FAIL": need.Node, "LAUNCH_FAILED": need.Node,
+	s = states[slurm].state
+	return s, s != ""
 }
 
 // books says what it means that accounting shows no record of a job.
@@ -77,6 +90,7 @@ type evidence struct {
 	account  *slurm.Record // as sacct shows it; nil: it does not
 	books    books
 	siblings bool // squeue and accounting show other elements of the job's array
+	strange  bool // another agent's, see Runner.strange
 	// What the job script has recorded, if journal says that it was read.
 	journal bool
 	run     record.Run
@@ -197,6 +211,8 @@ func (e evidence) show() (runner.Job, runner.Proof) {
 // claim says which job counts.
 func (e evidence) claim() runner.Claim {
 	switch {
+	case e.strange:
+		return runner.Strange
 	case e.instead == "":
 		return runner.Recorded
 	case e.packed != nil && pack.IsTicket(e.instead):
@@ -215,8 +231,7 @@ func (e evidence) earlier(a *slurm.Record) bool {
 // start: accounting lags, and one query proves nothing. A command that has ended by itself is not run
 // again.
 func (e evidence) mayGoOn(a *slurm.Record) bool {
-	return (a.State == "FAILED" || a.State == "NODE_FAIL" || a.State == "PREEMPTED" || e.dropped()) && e.queue == nil &&
-		e.journal && e.run.Begun && !e.run.Ended
+	return (states[a.State].is(requeue) || e.dropped()) && e.queue == nil && e.journal && e.run.Begun && !e.run.Ended
 }
 
 // dropped reports whether a controller that began without the jobs of the last one has forgotten the job: accounting then
@@ -235,10 +250,9 @@ func (e evidence) elsewhere() bool { return e.owner != "" && e.owner != e.ref.Jo
 
 // over is what is shown of a job that has ended according to Slurm.
 func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by string) (runner.Job, runner.Proof) {
-	after := unwritable(failure) // of a later start
+	m := states[slurmState]
+	after := m.is(later) || unwritable(failure) // of a later start
 	switch slurmState {
-	case "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "CANCELLED", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED", "RECONFIG_FAIL":
-		after = true
 	case "FAILED": // a different exit code than that of the command is from another start, or steps are missing
 		after = after || failure.Signal == 0 && (failure.Code == 0 || failure.Code != e.run.Code)
 	case "COMPLETED":
@@ -250,7 +264,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 			done.Sight = runner.Cancelled
 		}
 		if e.run.Code == killed || e.run.Code == terminated {
-			done.Cause = causes[slurmState] // the script could not tell this from its own failure
+			done.Cause = m.cause // the script could not tell this from its own failure
 		}
 		return done, runner.Proof{}
 	}
@@ -280,8 +294,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		// If only the command is killed, the job script remains and records that.
 		done.State, done.Reason, done.Cause = task.Error, "the job was killed while its command ran", need.Lost
 	case !e.notBegun():
-	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL",
-		slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
+	case m.is(early):
 		// Another host's file system may show later what the script has written.
 		done.State, done.Sight = task.Error, runner.Unbegun
 		done.Reason = "the job has ended before it began the command: " + done.Reason
@@ -338,7 +351,7 @@ func (e evidence) vanished(job runner.Job) (runner.Job, runner.Proof) {
 		// Slurm keeps nothing of an element that is cancelled while pending. An element that has
 		// ended in another way is in accounting, and what Slurm forgets is always the whole array.
 		absent.For = lag
-		job.Sight, job.Reason = runner.Cancelled, slurmWhy("CANCELLED")+", while it waited"
+		job.Sight, job.Reason = runner.Cancelled, states["CANCELLED"].why+", while it waited"
 	case waits && (e.account == nil || e.dropped() || e.books == answered && e.account.State == "PENDING" && !e.siblings):
 		// A second job does no harm where the first one begins after all, as one of them becomes the owner.
 		absent = runner.Proof{Looks: runner.Fact, For: gone, Why: why}
@@ -368,7 +381,8 @@ func unwritable(e slurm.Exit) bool { return e.Signal == 53 }
 
 // ended returns a job that has ended in a state of Slurm, with the first nonzero exit of its steps.
 func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
-	job.State, _ = state(slurmState)
+	m := states[slurmState]
+	job.State = m.state
 	job.ExitCode = failure.Status()
 	switch slurmState {
 	case "COMPLETED", "FAILED":
@@ -392,7 +406,7 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	case "CANCELLED":
 		job.Sight = runner.Cancelled
 	}
-	job.Reason, job.Cause = slurmWhy(slurmState), causes[slurmState]
+	job.Reason, job.Cause = m.why, m.cause
 	if by != "" && by != "0" && job.Sight == runner.Cancelled {
 		job.Reason += " (by user " + by + ")"
 	}
@@ -401,20 +415,12 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 
 // pendingReason explains why a job does not run that has not ended; "" if it runs.
 func pendingReason(q *slurm.Job) string {
-	switch q.State {
-	case "PENDING":
-	case "SUSPENDED":
-		return "suspended by Slurm"
-	case "CONFIGURING", "POWER_UP_NODE":
-		return "its nodes are being started (" + q.State + ")"
-	case "REQUEUED", "PREEMPTED", "REQUEUE_FED":
-		return "is put into the queue again (" + q.State + ")"
-	case "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT":
-		return "is held until \"scontrol release " + q.Number() + "\" is run (" + q.State + ")"
-	case "STOPPED":
-		return "stopped by a signal"
+	switch m := states[q.State]; {
+	case q.State == "PENDING":
+	case m.is(shown):
+		return strings.Replace(m.why, "%s", q.Number(), 1) + " (" + q.State + ")"
 	default:
-		return ""
+		return m.why
 	}
 	if q.Reason == "" {
 		return ""
