@@ -143,7 +143,7 @@ func (s *supervised) exit() string {
 }
 
 // away starts a process that leaves the session of its task, and the task.
-const away = "setsid sleep 1000 >/dev/null 2>&1 & echo $! > away; exec sleep 1000"
+const away = "setsid sleep 1000 >/dev/null 2>&1 & until grep -q ^sleep /proc/$!/cmdline; do sleep 0.01; done; echo $! > away; exec sleep 1000"
 
 // left returns the process that has left its task.
 func (s *supervised) left() (pid int) {
