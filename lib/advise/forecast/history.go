@@ -436,7 +436,7 @@ func Calibrate(past []Scored, median, low, high float64) (newMedian, newLow, new
 
 // beside is by how much, as the logarithm of a ratio, a wait differs from what the best of replays has of it: they know neither who
 // will submit what, nor how priorities change; alone is by how much the range of replays is widened where few outcomes are known.
-const beside, alone = 0.2, 1
+const beside, alone = 0.4, 1
 
 // Beside is a forecast whose outcome was the later or earlier by what its replays leave out.
 func (s Scored) Beside(later bool) Scored {

@@ -96,18 +96,6 @@ func TestReasonsOfSlurm(t *testing.T) {
 		configured([]byte(text))
 	}
 	restore := func() { configured(original) }
-	restarted := func(text []byte) { // as a change of the priority plugin demands it
-		if err := os.WriteFile(slurmConf, text, 0o644); err != nil {
-			c.t.Fatal(err)
-		}
-		c.must("root", "scontrol", "shutdown", "slurmctld")
-		answers := func() bool { _, _, code := c.as("root", "scontrol", "ping"); return code == 0 }
-		c.until("the end of slurmctld", func() bool { return !answers() })
-		c.until("a new slurmctld", func() bool {
-			c.as("root", "env", "PONOS_CLUSTER_DAEMON="+c.dir, "sh", "-c", "exec slurmctld >/dev/null 2>&1") // the port may still be taken
-			return answers()
-		})
-	}
 	features := strings.TrimSpace(c.must("root", "sinfo", "--noheader", "--nodes=small1", "--format=%f"))
 	features, _, _ = strings.Cut(features, "\n")
 	type arranged struct {
@@ -206,10 +194,10 @@ func TestReasonsOfSlurm(t *testing.T) {
 			cause: "nodes|begin", starts: "by", says: `gpu1 is taken by \d+, until|is to begin at`},
 		{name: "priority/basic", before: func() {
 			fill()
-			restarted(regexp.MustCompile(`(?m)^PriorityType=.*`).ReplaceAll(original, []byte("PriorityType=priority/basic")))
-			c.submit("bob", "-p", "cpu", "-N2", "--exclusive", "-t", "60")
-		}, submit: []string{"-p", "cpu", "-t", "100"}, reason: "Priority|Resources|None", cause: "others", starts: "by", says: `1 job comes before it in cpu`,
-			undo: func() { restarted(original) }},
+			configure("PriorityType=priority/basic")
+			first := c.submit("bob", "-p", "cpu", "-N2", "--exclusive", "-t", "60")
+			c.must("root", "scontrol", "update", "JobId="+first, "Priority=100000000") // whatever the two have used so far
+		}, submit: []string{"-p", "cpu", "-t", "100"}, reason: "Priority|Resources|None", cause: "others", starts: "by", says: `1 job comes before it in cpu`, undo: restore},
 		{name: "node that saves power", before: func() {
 			configure("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTimeout=30", "ResumeTimeout=60", "SuspendTime=100000")
 			c.must("root", "scontrol", "update", "nodename=small1", "state=power_down_force", "reason=idle")
