@@ -100,7 +100,7 @@ func TestMaxCostPerTask(t *testing.T) {
 	cost := regexp.MustCompile(`"state":"error","cost_dollars":(\d+\.\d+)`).FindStringSubmatch(said)
 	if cost == nil {
 		t.Errorf("no cost in %s", said)
-	} else if n, err := strconv.ParseFloat(cost[1], 64); err != nil || n < 0.5-0.17 {
+	} else if n, err := strconv.ParseFloat(cost[1], 64); err != nil || n < 0.5-600.0/3600*0.1 { // log_interval
 		t.Errorf("it was ended when it had cost %s", cost[1])
 	}
 	if cost := w.market.Meter("ponos:"); cost > most {
