@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // diagnosed is what fairshare jobs says of one job in one partition.
@@ -30,26 +29,27 @@ func (c cluster) diagnosed(user, job string) (all []diagnosed) {
 	return decode[doc](c.t, c.must(user, "fairshare", "jobs", "--json", job)).Jobs
 }
 
-// limits of a QoS and of associations: a job of alice's uses them up, or one that could never keep them is submitted.
+// limits of a QoS and of associations: a job of alice's uses them up, or one that could never keep them is submitted. Two jobs on one
+// node count as one node.
 var limits = []struct {
 	of, limit, value, submit, reason string
 	never                            bool
 }{
 	{"qos high", "GrpTRES=cpu", "1", "-n1", "QOSGrpCpuLimit", false},
-	{"qos high", "GrpTRES=node", "1", "-N1", "QOSGrpNodeLimit", false},
+	{"qos high", "GrpTRES=node", "1", "-N1 --exclusive", "QOSGrpNodeLimit", false},
 	{"qos high", "GrpTRES=mem", "500", "--mem=500", "QOSGrpMemLimit", false},
 	{"qos high", "GrpTRES=gres/gpu", "1", "-p gpu --gpus=1", "QOSGrpGRES", false},
 	{"qos high", "GrpJobs", "1", "-n1", "QOSGrpJobsLimit", false},
 	{"qos high", "GrpTRESRunMins=cpu", "40", "-n1 -t30", "QOSGrpCPURunMinutesLimit", false},
 	{"qos high", "MaxJobsPerUser", "1", "-n1", "QOSMaxJobsPerUserLimit", false},
-	{"qos high", "MaxTRESPerUser=node", "1", "-N1", "QOSMaxNodePerUserLimit", false},
+	{"qos high", "MaxTRESPerUser=node", "1", "-N1 --exclusive", "QOSMaxNodePerUserLimit", false},
 	{"qos high", "MaxTRESPerUser=mem", "500", "--mem=500", "QOSMaxMemoryPerUser", false},
 	{"qos high", "MaxTRESPerUser=gres/gpu", "1", "-p gpu --gpus=1", "QOSMaxGRESPerUser", false},
 	{"qos high", "MaxJobsPerAccount", "1", "-n1", "MaxJobsPerAccount", false},
 	{"qos high", "MaxTRESPerAccount=cpu", "1", "-n1", "MaxCpuPerAccount", false},
 	{"qos high", "MaxTRESPerAccount=gres/gpu", "1", "-p gpu --gpus=1", "MaxGRESPerAccount", false},
 	{"account research", "GrpTRES=cpu", "1", "-n1", "AssocGrpCpuLimit", false},
-	{"account research", "GrpTRES=node", "1", "-N1", "AssocGrpNodeLimit", false},
+	{"account research", "GrpTRES=node", "1", "-N1 --exclusive", "AssocGrpNodeLimit", false},
 	{"account research", "GrpTRES=mem", "500", "--mem=500", "AssocGrpMemLimit", false},
 	{"account research", "GrpTRES=gres/gpu", "1", "-p gpu --gpus=1", "AssocGrpGRES", false},
 	{"account research", "GrpJobs", "1", "-n1", "AssocGrpJobsLimit", false},
@@ -67,8 +67,7 @@ var limits = []struct {
 }
 
 // TestReasonsOfSlurm makes jobs wait on the real cluster for one reason after the other, compares the
-// diagnosis with what was arranged, runs the advised command as the job's owner, and looks whether it helps. Of limits, each of which
-// takes half a minute, it is the turn of a third every day; of all with PONOS_REASONS=all.
+// diagnosis with what was arranged, runs the advised command as the job's owner, and looks whether it helps.
 func TestReasonsOfSlurm(t *testing.T) {
 	c := newCluster(t)
 	admin := func(args ...string) func() { return func() { c.must("root", args...) } }
@@ -214,10 +213,7 @@ func TestReasonsOfSlurm(t *testing.T) {
 				})
 			}},
 	}
-	for i, l := range limits {
-		if i%3 != time.Now().YearDay()%3 && os.Getenv("PONOS_REASONS") != "all" {
-			continue
-		}
+	for _, l := range limits {
 		of := "modify " + l.of + " set "
 		set := func(value string) func() {
 			return admin(append([]string{"sacctmgr", "-iQ"}, strings.Fields(of+l.limit+"="+value)...)...)
