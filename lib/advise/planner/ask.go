@@ -111,10 +111,10 @@ func (a *Asker) Jobs(into *[]slurm.Job, keep func(*slurm.Job) bool, states ...st
 }
 
 // absent reports whether something of Slurm is not there, or does not answer this user: then what it would tell is not known.
-func absent(ctx context.Context, err error) bool {
+func absent(err error) bool {
 	failure, failed := slurm.FailureOf(err)
-	return ctx.Err() == nil && (errors.Is(err, slurm.ErrNoAccounting) ||
-		failed && slices.Contains([]slurm.Failure{slurm.Refused, slurm.NotInstalled, slurm.NoDatabase}, failure))
+	return errors.Is(err, slurm.ErrNoAccounting) ||
+		failed && slices.Contains([]slurm.Failure{slurm.Refused, slurm.NotInstalled, slurm.NoDatabase}, failure)
 }
 
 // FactorKey is how sprio's rows and squeue's belong together.
@@ -154,7 +154,7 @@ func (a *Asker) Factors(into *FactorRows, why *string) func(context.Context) err
 			f.Rows = appendRow(f.Rows, row)
 			return nil
 		})
-		if absent(ctx, err) {
+		if absent(err) {
 			*why, err, f = fault.Text(err), nil, FactorRows{}
 		}
 		*into = f

@@ -22,7 +22,7 @@ func (a *Asker) Ended(ctx context.Context) (runs []forecast.Past, why string, er
 		}
 		return nil
 	})
-	if absent(ctx, err) {
+	if absent(err) {
 		return nil, "the cluster has no accounting", nil
 	}
 	return runs, "", err

@@ -173,7 +173,7 @@ func (n *Planner) sharesCount() bool {
 func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 	return func(ctx context.Context) error {
 		shares, err := a.Client.Shares(ctx)
-		if absent(ctx, err) {
+		if absent(err) {
 			return nil
 		}
 		*into = shares
@@ -201,7 +201,7 @@ func (a *Asker) details(into *[]slurm.JobDetail) func(context.Context) error {
 func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 	return func(ctx context.Context) error {
 		u, err := a.Client.Usages(ctx)
-		if absent(ctx, err) {
+		if absent(err) {
 			return nil
 		}
 		if err == nil {
@@ -215,7 +215,7 @@ func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 func (n *Planner) qos(a *Asker) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all, err := a.Client.QOS(ctx)
-		if absent(ctx, err) {
+		if absent(err) {
 			if !slurm.WasRefused(err) { // else it answers other questions, maybe
 				n.silent = err
 			}
