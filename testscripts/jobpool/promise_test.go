@@ -67,26 +67,29 @@ func TestOutputOnAFullDisk(t *testing.T) {
 		out, _ := c.Output()
 		return string(out)
 	}
+	// Temporary files go with their task: only one that is larger than the file system
+	// is sure to find no room.
 	for _, tt := range []struct {
 		name, full string // where there is no room
+		size       string // of that file system
 		args       []string
 		output     func(*pool, int64) string
 	}{
-		{"files", "run/logs", []string{"-o", "files"}, log},
-		{"merged", "run/logs", []string{"-o", "merged"}, func(p *pool, _ int64) string {
+		{"files", "run/logs", "256k", []string{"-o", "files"}, log},
+		{"merged", "run/logs", "256k", []string{"-o", "merged"}, func(p *pool, _ int64) string {
 			files, _ := filepath.Glob(filepath.Join(p.dir, "run/logs/*.out"))
 			b, _ := os.ReadFile(strings.Join(files, "")) // there is one
 			return string(b)
 		}},
-		{"results", "full", []string{"--results", "full/{#}/"}, func(p *pool, seq int64) string {
+		{"results", "full", "256k", []string{"--results", "full/{#}/"}, func(p *pool, seq int64) string {
 			b, _ := os.ReadFile(filepath.Join(p.dir, "full", fmt.Sprint(seq), "stdout"))
 			return string(b)
 		}},
-		{"temporary files", "temp", nil, printed},
-		{"temporary files of a node", "temp", []string{"--nodes", "4/n1", "--via-cmd", "env SLURMD_NODENAME={host} TMPDIR=$PWD/temp {worker}"}, printed},
-		{"standard output", "full", nil, printed},
-		{"standard output in order", "full", []string{"-k"}, printed},
-		{"standard output as it comes", "full", []string{"--line-buffer", "-j1"}, whole},
+		{"temporary files", "temp", "64k", nil, printed},
+		{"temporary files of a node", "temp", "64k", []string{"--nodes", "4/n1", "--via-cmd", "env SLURMD_NODENAME={host} TMPDIR=$PWD/temp {worker}"}, printed},
+		{"standard output", "full", "256k", nil, printed},
+		{"standard output in order", "full", "256k", []string{"-k"}, printed},
+		{"standard output as it comes", "full", "256k", []string{"--line-buffer", "-j1"}, whole},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPool(t, "-j4", "--run", "run")
@@ -95,7 +98,7 @@ func TestOutputOnAFullDisk(t *testing.T) {
 			if err := os.MkdirAll(full, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := syscall.Mount("none", full, "tmpfs", 0, "mode=0700,size=256k"); err != nil {
+			if err := syscall.Mount("none", full, "tmpfs", 0, "mode=0700,size="+tt.size); err != nil {
 				t.Fatalf("no tmpfs: %v", err)
 			}
 			defer func() { _ = syscall.Unmount(full, syscall.MNT_DETACH) }()
