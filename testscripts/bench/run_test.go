@@ -64,6 +64,10 @@ func BenchmarkHello(b *testing.B) {
 	}
 }
 
+// arrayOf submits an array and ends when the command of its last element has: "sbatch --wait" looks after 2, 6, 12, 20, 30 and 42 s only.
+const arrayOf = `mkfifo -- "$1" && exec 3<>"$1" &&
+	sbatch --quiet --output=/dev/null --array="$2" --wrap "sleep 0.3; echo >$1" && head -n "$3" <&3`
+
 // BenchmarkSweep runs short tasks as a job array and with ponos run: 100, and 24 of which two may run at a time.
 func BenchmarkSweep(b *testing.B) {
 	for _, s := range []struct {
@@ -73,7 +77,7 @@ func BenchmarkSweep(b *testing.B) {
 		b.Run(s.name, func(b *testing.B) {
 			for range b.N {
 				beside(b, 3, []string{"array", "ponos"}, func(round int) [][]string {
-					array, most := fmt.Sprintf("--array=1-%d", s.tasks), []string{}
+					array, most := fmt.Sprintf("1-%d", s.tasks), []string{}
 					if s.limit != "" {
 						array, most = array+"%"+s.limit, []string{"--at-most", s.limit}
 					}
@@ -82,7 +86,7 @@ func BenchmarkSweep(b *testing.B) {
 						values = append(values, fmt.Sprintf("n=%d.%d", round, i))
 					}
 					return [][]string{
-						{"sbatch", "--wait", "--quiet", "--output=/dev/null", array, "--wrap", "sleep 0.3"},
+						{"sh", "-c", arrayOf, "sh", fmt.Sprintf("ended%d", round), array, fmt.Sprint(s.tasks)},
 						append(append(append([]string{"ponos-run"}, most...), values...), "--", "env", "n={n}", "sleep", "0.3"),
 					}
 				})
