@@ -60,14 +60,40 @@ func (n *notices) after(tracked []*Tracked, starts []task.ID) {
 	}
 }
 
-// Noticed looks at the journals of some of the tasks, in turn, and reports whether what they say is news: a command has begun or
-// ended. A look is an open or two of a file, which also asks a server of NFS.
-func (a *Agent) Noticed(most int) (news bool) {
-	for range min(most, len(a.notices.tasks)) {
-		a.notices.next = (a.notices.next + 1) % len(a.notices.tasks)
-		t := &a.notices.tasks[a.notices.next]
-		a.look(t)
-		news = news || t.seen > t.reported
+// News is what looks have shown since the last turn.
+type News int
+
+const (
+	NoNews   News = iota
+	SomeNews      // a command has begun or ended
+	AllEnded      // the commands of all jobs have ended: a later turn would not see more of them
+)
+
+// Noticed looks at the journals of some of the tasks whose end was not seen, in turn, and reports what all looks have shown. A look is
+// an open or two of a file, which also asks a server of NFS.
+func (a *Agent) Noticed(most int) News {
+	all := a.notices.tasks
+	for range len(all) {
+		if most == 0 {
+			break
+		}
+		a.notices.next = (a.notices.next + 1) % len(all)
+		if t := &all[a.notices.next]; t.seen != hasEnded {
+			a.look(t)
+			most--
+		}
+	}
+	ended, news := 0, NoNews
+	for _, t := range all {
+		if t.seen > t.reported {
+			news = SomeNews
+		}
+		if t.seen == hasEnded {
+			ended++
+		}
+	}
+	if ended > 0 && ended == len(all) {
+		return AllEnded
 	}
 	return news
 }

@@ -33,22 +33,25 @@ func TestNoticed(t *testing.T) {
 	for _, step := range []struct {
 		what string
 		do   func()
-		want bool
+		want News
 	}{
-		{"nothing", func() {}, false},
-		{"an offer", func() { a.notices.after(nil, []task.ID{"a"}) }, false},
-		{"a journal of a job that is not recorded", func() { write("\nbegun host 1 2;\n") }, false},
+		{"nothing", func() {}, NoNews},
+		{"an offer", func() { a.notices.after(nil, []task.ID{"a"}) }, NoNews},
+		{"a journal of a job that is not recorded", func() { write("\nbegun host 1 2;\n") }, NoNews},
 		{"its job", func() {
 			if err := d.Write(Record{ID: "a", Job: "7", Attempt: 1}); err != nil {
 				t.Fatal(err)
 			}
-		}, true},
-		{"a turn that has not seen it", func() { turn(task.Pending) }, true},
-		{"a turn that has", func() { turn(task.Running) }, false},
-		{"the end", func() { write("\nbegun host 1 2;\n\nexited 0;\n") }, true},
-		{"a turn that has not seen it", func() { turn(task.Running) }, true},
-		{"more of the end", func() { write("\nbegun host 1 2;\n\nexited 0;\n\nended 0;\n") }, true},
-		{"a turn that has", func() { a.notices.after(nil, nil) }, false},
+		}, SomeNews},
+		{"a turn that has not seen it", func() { turn(task.Pending) }, SomeNews},
+		{"a turn that has", func() { turn(task.Running) }, NoNews},
+		{"the end", func() { write("\nbegun host 1 2;\n\nexited 0;\n") }, AllEnded},
+		{"a turn that has not seen it", func() { turn(task.Running) }, AllEnded},
+		{"more of the end", func() { write("\nbegun host 1 2;\n\nexited 0;\n\nended 0;\n") }, AllEnded},
+		{"another task that has not begun", func() {
+			a.notices.after([]*Tracked{{Ref: runner.Ref{Task: "a", Job: "7"}, Reported: task.Running}, {Ref: runner.Ref{Task: "b", Job: "8"}}}, nil)
+		}, SomeNews},
+		{"a turn that has", func() { a.notices.after(nil, nil) }, NoNews},
 	} {
 		step.do()
 		if got := a.Noticed(3); got != step.want {

@@ -51,5 +51,8 @@ func TestEarlyTurns(t *testing.T) {
 		if p.early != step.want {
 			t.Errorf("step %d: %v, want %v", i, p.early, step.want)
 		}
+		if want := min(max(time.Second, step.took), every); p.last != want { // all has ended: not later for a row
+			t.Errorf("step %d: all has ended: %v, want %v", i, p.last, want)
+		}
 	}
 }

@@ -294,11 +294,11 @@ const looks = 200 * time.Millisecond
 
 // sleep waits for the next turn, or until there is a reason for an early one after the turn at some time.
 func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) waking {
-	end, early := time.After(jitter(pause.next)), time.After(pause.early)
+	end, early, last := time.After(jitter(pause.next)), time.After(pause.early), time.After(pause.last)
 	tick, look := time.NewTicker(time.Second), time.NewTicker(looks)
 	defer tick.Stop()
 	defer look.Stop()
-	watch := (<-chan time.Time)(nil)
+	watch, all := (<-chan time.Time)(nil), false
 	for {
 		select {
 		case <-signal.Done():
@@ -307,10 +307,12 @@ func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) wa
 			return due
 		case <-p.Wake:
 			return due
-		case <-early:
+		case <-last:
 			watch = look.C
+		case <-early:
+			all = true
 		case <-watch:
-			if p.news() {
+			if p.news(all) {
 				return news
 			}
 		case <-tick.C:
@@ -321,26 +323,29 @@ func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) wa
 	}
 }
 
-// news reports whether something has happened that the last turn has not seen.
-func (p *poller) news() bool {
-	if q, ok := p.system.Agent.Queue.(queue.Filled); ok && q.Fresh() {
+// news reports whether something has happened that the last turn has not seen. What the next turns would see better is none yet,
+// unless it is time for all.
+func (p *poller) news(all bool) bool {
+	if q, ok := p.system.Agent.Queue.(queue.Filled); ok && all && q.Fresh() {
 		return true
 	}
 	const journals = 3 // of a look
-	return p.system.Agent.Noticed(journals)
+	seen := p.system.Agent.Noticed(journals)
+	return seen == agent.AllEnded || all && seen == agent.SomeNews
 }
 
 // pauses are the times between turns.
 type pauses struct {
 	every, soon time.Duration // as configured, and the shortest before an early turn
 	next, early time.Duration // until the next turn, and until an early one
+	last        time.Duration // until one as all has ended
 	row         time.Duration // what a row of early turns has made of soon
 	why         waking        // the last one has ended
 }
 
 // turned sets the pauses after a turn. Early turns in a row come ever later, from 0.5 s to 10 s, 14 within 43 s, but for those
-// that start tasks, which have waited for nothing else. In any case the pause is as long as the turn, whose length is also that of a
-// slow host: the controller has half of the time for others.
+// that start tasks, which have waited for nothing else, and the one after which no command runs. In any case the pause is as long
+// as the turn, whose length is also that of a slow host: the controller has half of the time for others.
 func (p *pauses) turned(took time.Duration, room agent.Room, starts bool) {
 	p.next = pace(p.next, p.every, took, room)
 	switch {
@@ -350,6 +355,7 @@ func (p *pauses) turned(took time.Duration, room agent.Room, starts bool) {
 		p.row = min(p.row+p.row/4, p.every)
 	}
 	p.early = min(max(p.row, took), p.every)
+	p.last = min(max(p.soon, took), p.every)
 }
 
 // ended sets the pauses after one has ended.
