@@ -186,9 +186,9 @@ func withAgain(actions []task.Action, waiting []Record) []task.Action {
 		offered[w.ID] = true
 	}
 	for _, r := range waiting {
-		if !offered[r.ID] {
+		if !offered[r.Task] {
 			actions = append(actions, task.Action{
-				Kind: task.Start, ID: r.ID, Slug: task.Clean(r.Slug), RequiresGPU: r.RequiresGPU, Process: r.Process,
+				Kind: task.Start, ID: r.Task, Slug: task.Clean(r.Label), RequiresGPU: r.RequiresGPU, Process: r.Process,
 			})
 		}
 	}
@@ -218,7 +218,6 @@ func (a *Agent) remember() (*memory, error) {
 	for i := range tracked {
 		k := &tracked[i]
 		m.refs[i] = k.Ref
-		m.refs[i].Dir = a.Store.Task(k.Task).Path
 	}
 	return m, nil
 }
