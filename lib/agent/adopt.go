@@ -217,6 +217,9 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	if err := a.Store.Check(); err != nil {
 		return nil, err
 	}
+	if err := a.Store.takeOver(); err != nil {
+		return nil, err
+	}
 	remember := sync.OnceValues(a.remember)
 	jobs, err := a.Runner.Jobs(ctx, a.refs(remember))
 	if err != nil {

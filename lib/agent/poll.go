@@ -36,6 +36,9 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	if err := a.Store.Check(); err != nil {
 		return nil, err
 	}
+	if err := a.Store.takeOver(); err != nil {
+		return nil, err
+	}
 
 	// The heartbeat must not wait for Slurm, nor Slurm for the queue. The first of the two that
 	// needs the tasks with jobs loads them.

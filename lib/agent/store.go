@@ -33,11 +33,10 @@ type Store struct {
 }
 
 const (
-	// identifyFile tells one state directory from another, and records when it was created.
+	// identifyFile tells one state directory from another. Turns write it, once it is created.
 	identifyFile = "id"
-	// recoveredFile says that jobs from before the creation of the state directory were looked
-	// for.
-	recoveredFile = "recovered"
+	// What the last version had in place of identity.Recovered, and a copy of the cluster's name.
+	lastRecovered, lastCluster = "recovered", "cluster"
 )
 
 // linksDir has a link NAME.INDEX for each element of a job array, which leads to the directory of
@@ -76,6 +75,8 @@ func (s *Store) Submitted(id task.ID) int {
 type identity struct {
 	ID   string    `json:"id"`
 	Made time.Time `json:"made"`
+	// Recovered says that jobs from before that were looked for.
+	Recovered bool `json:"recovered,omitempty"`
 }
 
 // OpenStore opens a state directory. It creates missing directories.
@@ -88,7 +89,7 @@ func OpenStore(dir string, now time.Time) (*Store, error) {
 	s := &Store{Dir: dir}
 	id, err := s.identify()
 	if errors.Is(err, fs.ErrNotExist) {
-		b, marshalErr := json.Marshal(identity{uuid.NewString(), now.UTC()})
+		b, marshalErr := json.Marshal(identity{ID: uuid.NewString(), Made: now.UTC()})
 		if marshalErr != nil {
 			return nil, marshalErr
 		}
@@ -151,15 +152,41 @@ func (s *Store) born() (time.Time, error) {
 
 // recovered reports whether jobs from before the creation of the state directory were looked for.
 func (s *Store) recovered() bool {
-	_, err := os.Stat(filepath.Join(s.Dir, recoveredFile))
-	return err == nil
+	id, err := s.identify()
+	return err == nil && id.Recovered
 }
 
+// setRecovered records that, in a turn.
 func (s *Store) setRecovered() error {
-	if s.recovered() {
-		return nil
+	id, err := s.identify()
+	if err != nil || id.Recovered {
+		return err
 	}
-	return renameio.WriteFile(filepath.Join(s.Dir, recoveredFile), nil, 0o600, renameio.WithTempDir(s.Dir))
+	id.Recovered = true
+	b, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(s.Dir, identifyFile), append(b, '\n'), 0o600, renameio.WithTempDir(s.Dir))
+}
+
+// takeOver takes over what the last version has left, in a turn.
+func (s *Store) takeOver() error {
+	for _, name := range []string{lastRecovered, lastCluster} {
+		last := filepath.Join(s.Dir, name)
+		if _, err := os.Lstat(last); err != nil {
+			continue
+		}
+		if name == lastRecovered {
+			if err := s.setRecovered(); err != nil {
+				return fmt.Errorf("state directory: %w", err)
+			}
+		}
+		if err := os.Remove(last); err != nil {
+			return fmt.Errorf("state directory: %w", err)
+		}
+	}
+	return nil
 }
 
 // Record is what the agent has decided and done about a task. It holds no secret. Whoever writes it holds the lock of the task, and
