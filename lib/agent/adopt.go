@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +25,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	if err != nil {
 		return nil, err
 	}
-	if ok && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
+	if ok && (finished.Job == job.ID || finished.Before.Has(job.ID)) {
 		// Slurm may have lost the end of the job, and still reserve its nodes.
 		x.known = done
 		if finished.Final != "" && !finished.Reassigned && a.now().Sub(finished.Ended) > pastEnd {
@@ -54,7 +53,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		return nil, err
 	}
 	switch {
-	case r.Job != "" || slices.Contains(r.Before, job.ID):
+	case r.Job != "" || r.Before.Has(job.ID):
 		x.known = claimed
 	case !r.Intent.IsZero():
 		x.known = meant
@@ -80,7 +79,8 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		return nil, err
 	}
 	a.describe(&r, t)
-	r.Runner, r.Job, r.Submitted = a.Runner.Name(), job.ID, job.Submitted
+	r.Runner = a.Runner.Name()
+	r.take(job.ID, job.Submitted)
 	if r.Intent.IsZero() {
 		if a.Store.Submitted(job.Task) > 0 { // a record was written before that
 			if err := a.sayRemoved(d, job.ID); err != nil {
@@ -95,7 +95,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	if err := d.Write(r); err != nil {
 		return nil, err
 	}
-	k := r.tracked()
+	k := r.Tracked
 	if v == yield {
 		return &k, nil
 	}
@@ -215,6 +215,9 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	}
 	defer turn.Close()
 	if err := a.Store.Check(); err != nil {
+		return nil, err
+	}
+	if err := a.Store.takeOver(); err != nil {
 		return nil, err
 	}
 	remember := sync.OnceValues(a.remember)

@@ -51,7 +51,6 @@ func (a *Agent) endJob(ctx context.Context, t turn, v verdict) (*Tracked, error)
 	}
 	defer func() { held.Close() }()
 	ref := k.Ref
-	ref.Dir = d.Path
 	if v == dismiss {
 		a.Log.Warn("the task is not assigned to this agent; its job is cancelled", "task", k.Task, "job", k.Job)
 	}

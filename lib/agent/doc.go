@@ -36,7 +36,7 @@
 // In the state directory, DATA/state:
 //
 //	turn.lock       held during a turn
-//	tracked.jsonl   the tasks that have jobs, and what was reported of them
+//	tracked.jsonl   of the records of all tasks that have jobs, what turns read and change (Tracked)
 //	tasks/ID/       a task that has not ended (Dir)
 //	done/ID/        a task that has ended
 //	submitted/ID    a task that was submitted and has not ended, even if it has removed its directory

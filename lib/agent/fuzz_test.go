@@ -17,7 +17,7 @@ func FuzzRecord(f *testing.F) {
 		if err := os.WriteFile(d.file(recordFile), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := d.Read(); err == nil && r.ID != "a" {
+		if r, err := d.Read(); err == nil && r.Task != "a" {
 			t.Errorf("%q is read as %+v", b, r)
 		}
 	})

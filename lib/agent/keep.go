@@ -23,7 +23,7 @@ func (a *Agent) keepFiles(d Dir, record *Record, process string, r *task.Report)
 		r.Reason = joinReasons(r.Reason, fullDisk)
 	}
 	plan, err := kept.New(d.file(workDir), record.Code, record.Keep, room)
-	if err == nil && len(plan.Left) > 0 && record.ID != "" {
+	if err == nil && len(plan.Left) > 0 && record.Task != "" {
 		record.Left = plan.Left
 		err = d.Write(*record)
 	}

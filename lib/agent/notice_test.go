@@ -39,7 +39,7 @@ func TestNoticed(t *testing.T) {
 		{"an offer", func() { a.notices.after(nil, []task.ID{"a"}) }, NoNews},
 		{"a journal of a job that is not recorded", func() { write("\nbegun host 1 2;\n") }, NoNews},
 		{"its job", func() {
-			if err := d.Write(Record{ID: "a", Job: "7", Attempt: 1}); err != nil {
+			if err := d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "a", Attempt: 1, Job: "7"}}}); err != nil {
 				t.Fatal(err)
 			}
 		}, SomeNews},

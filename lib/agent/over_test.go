@@ -76,7 +76,7 @@ func finished(t *testing.T) *Store {
 	store := testStore(t)
 	d, err := store.Create("over")
 	if err == nil {
-		err = d.Write(Record{ID: "over", Attempt: 1, Job: "7", Final: "completed", Ended: clock.Now()})
+		err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "over", Attempt: 1, Job: "7"}}, Final: "completed", Ended: clock.Now()})
 	}
 	if err == nil {
 		_, err = store.Finish("over")
@@ -144,7 +144,7 @@ func TestRecordsOfTasksThatAreOver(t *testing.T) {
 	for id, intent := range map[task.ID]time.Duration{"old": -2 * leftoverAge, "fresh": -time.Hour} {
 		d, err := store.Create(id)
 		if err == nil {
-			err = d.Write(Record{ID: id, Attempt: 1, Intent: clock.Now().Add(intent)})
+			err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: id, Attempt: 1}}, Intent: clock.Now().Add(intent)})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func TestATaskToBeSubmittedAgain(t *testing.T) {
 	store := testStore(t)
 	d, err := store.Create("again")
 	if err == nil {
-		err = d.Write(Record{ID: "again", Attempt: 1, Intent: clock.Now(), Retry: clock.Now(), Tries: 1})
+		err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "again", Attempt: 1}}, Intent: clock.Now(), Retry: clock.Now(), Tries: 1})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestATaskToBeSubmittedAgain(t *testing.T) {
 	if actions, err := a.Poll(t.Context()); err != nil || len(actions) != 1 || actions[0].ID != "again" || actions[0].Kind != task.Start {
 		t.Errorf("%+v, %v", actions, err)
 	}
-	if all := withAgain([]task.Action{{Kind: task.Stop, ID: "again"}}, []Record{{ID: "again"}}); len(all) != 1 {
+	if all := withAgain([]task.Action{{Kind: task.Stop, ID: "again"}}, []Record{newRecord("again")}); len(all) != 1 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -201,7 +201,7 @@ func TestAJobThatIsFoundAtItsEnd(t *testing.T) {
 	store := testStore(t)
 	d, err := store.Create("over")
 	if err == nil {
-		err = d.Write(Record{ID: "over", Attempt: 1, Intent: clock.Now()})
+		err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "over", Attempt: 1}}, Intent: clock.Now()})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestDirectoriesInWhichNothingWasBegun(t *testing.T) {
 			t.Fatal(err)
 		}
 		if id == "begun" {
-			err = d.Write(Record{ID: id, Attempt: 1})
+			err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: id, Attempt: 1}}})
 		}
 		if id != "fresh" {
 			err = errors.Join(err, os.Chtimes(d.file(lockFile), old, old))
@@ -325,7 +325,7 @@ func TestProgramsOfEarlierVersions(t *testing.T) {
 		t.Helper()
 		d, err := store.Create(id)
 		if err == nil {
-			err = d.Write(Record{ID: id, Attempt: 1, Intent: clock.Now(), Program: program})
+			err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: id, Attempt: 1}}, Intent: clock.Now(), Program: program})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -36,6 +36,9 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	if err := a.Store.Check(); err != nil {
 		return nil, err
 	}
+	if err := a.Store.takeOver(); err != nil {
+		return nil, err
+	}
 
 	// The heartbeat must not wait for Slurm, nor Slurm for the queue. The first of the two that
 	// needs the tasks with jobs loads them.
@@ -186,9 +189,9 @@ func withAgain(actions []task.Action, waiting []Record) []task.Action {
 		offered[w.ID] = true
 	}
 	for _, r := range waiting {
-		if !offered[r.ID] {
+		if !offered[r.Task] {
 			actions = append(actions, task.Action{
-				Kind: task.Start, ID: r.ID, Slug: task.Clean(r.Slug), RequiresGPU: r.RequiresGPU, Process: r.Process,
+				Kind: task.Start, ID: r.Task, Slug: task.Clean(r.Label), RequiresGPU: r.RequiresGPU, Process: r.Process,
 			})
 		}
 	}
@@ -218,7 +221,6 @@ func (a *Agent) remember() (*memory, error) {
 	for i := range tracked {
 		k := &tracked[i]
 		m.refs[i] = k.Ref
-		m.refs[i].Dir = a.Store.Task(k.Task).Path
 	}
 	return m, nil
 }

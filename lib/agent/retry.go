@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
@@ -45,8 +44,7 @@ func (a *Agent) tryAgain(ctx context.Context, in turn, report *task.Report) (aft
 		return &k, true, err
 	}
 	if r.Job != k.Job {
-		k = r.tracked()
-		return &k, true, nil
+		return &r.Tracked, true, nil
 	}
 	end := endOf(job)
 	change, again, why := rules.Within(a.LongestTime).Next(end, reasonsOf(r.Attempts))
@@ -104,11 +102,9 @@ func (a *Agent) tryAgain(ctx context.Context, in turn, report *task.Report) (aft
 	}
 	log.Say("WARNING", "%s", words)
 	r.Attempts = append(r.Attempts, attempt)
-	if !slices.Contains(r.Before, k.Job) {
-		r.Before = append(r.Before, k.Job)
-	}
+	r.release()
 	r.Attempt++
-	r.Job, r.Submitted, r.Tries, r.Lost, r.LogFrom = "", time.Time{}, 0, false, size
+	r.Tries, r.Lost, r.LogFrom = 0, false, size
 	r.Retry, r.Problem = a.now().Add(pause(len(r.Attempts))), report.Reason
 	if err := log.Close(); err != nil {
 		return &k, true, err

@@ -49,7 +49,7 @@ func trying(t *testing.T, rules string) (*Agent, *tryingQueue, Dir) {
 	a := &Agent{Store: testStore(t), Queue: q, Runner: codeRunner{}, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 	d, err := a.Store.Create("t")
 	if err == nil {
-		err = errors.Join(d.Write(Record{ID: "t", Attempt: 1, Job: "7", Rules: rules}), os.WriteFile(d.file(runner.Output), []byte("first\n"), 0o600))
+		err = errors.Join(d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "t", Attempt: 1, Job: "7", Rules: rules}}}), os.WriteFile(d.file(runner.Output), []byte("first\n"), 0o600))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func (q *tryingQueue) end(t *testing.T, a *Agent, d Dir, job runner.Job) (r Reco
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := before.tracked()
+	k := before.Tracked
 	k.Reported = task.Running
 	report = task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode}
 	x := a.factsOf(&k, &job)
@@ -93,7 +93,7 @@ func TestAnAttemptThatIsRepeated(t *testing.T) {
 	}
 	q.down = nil
 	r, again, _, err := q.end(t, a, d, outOfMemory)
-	if !again || err != nil || r.Job != "" || r.Attempt != 2 || !slices.Equal(r.Changed, []string{"mem=2G"}) || !slices.Equal(r.Before, []string{"7"}) || r.Retry.IsZero() || r.LogFrom != 6 {
+	if !again || err != nil || r.Job != "" || r.Attempt != 2 || !slices.Equal(r.Changed, []string{"mem=2G"}) || r.Before != "7" || r.Retry.IsZero() || r.LogFrom != 6 {
 		t.Errorf("%+v %v %v", r, again, err)
 	}
 	if len(r.Attempts) != 1 || r.Attempts[0].Retry != "oom" || r.Attempts[0].Job != "7" || q.attempts[1] != "first\n" {

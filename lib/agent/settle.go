@@ -51,10 +51,7 @@ func (a *Agent) rebuild(d Dir, k *Tracked) error {
 	if err := a.sayRemoved(d, k.Job); err != nil {
 		return err
 	}
-	return d.Write(Record{
-		ID: k.Task, Slug: k.Label, Process: k.Process, Rules: k.Rules, Runner: a.Runner.Name(), Reassigned: k.Reassigned,
-		Attempt: k.Attempt, Intent: a.now(), Job: k.Job, Submitted: k.Submitted, Lost: true,
-	})
+	return d.Write(Record{Tracked: *k, Runner: a.Runner.Name(), Intent: a.now()})
 }
 
 // sayRemoved tells the user of a task that it has removed the files in its own directory, when the
@@ -77,8 +74,7 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 	switch r, err := d.Read(); {
 	case k.Reassigned:
 	case err == nil && r.Job != "" && r.Job != k.Job:
-		k = r.tracked()
-		return &k, nil
+		return &r.Tracked, nil
 	case errors.Is(err, fs.ErrNotExist):
 		if err := a.rebuild(d, &k); err != nil {
 			return &k, err
@@ -126,7 +122,7 @@ func (t *turn) hear(err error) {
 
 // act does what the table says, until nothing more follows in this turn.
 func (a *Agent) act(ctx context.Context, t turn) (*Tracked, error) {
-	d, k, job := t.d, &t.k, &t.job
+	d, k, job, was := t.d, &t.k, &t.job, t.k
 	v := decide(t.x)
 	if v != ask && t.x.known == tracked && t.x.word == has {
 		k.Absent = task.Absence{}
@@ -141,18 +137,19 @@ func (a *Agent) act(ctx context.Context, t turn) (*Tracked, error) {
 	case leave:
 		k.Absent, k.Reassigned = k.Absent.Again(a.now()), true
 		a.Log.Warn("the task is not assigned to this agent; its job is left alone", "task", k.Task, "job", k.Job)
-		return k, a.updateRecord(d, func(r *Record) { r.Reassigned = true })
+		return a.keepTracked(d, was, *k)
 	case take:
 		k.Reassigned, k.Absent = false, task.Absence{}
-		return k, a.updateRecord(d, func(r *Record) { r.Reassigned = false })
+		return a.keepTracked(d, was, *k)
 	case change:
 		a.Log.Info("another job runs the task than was recorded", "task", k.Task, "recorded", k.Job, "job", job.ID)
-		return a.changeJob(d, *k, job.ID, job.Submitted)
+		k.take(job.ID, job.Submitted)
+		return a.keepTracked(d, was, *k)
 	case rename:
-		if after, err := a.changeJob(d, *k, job.ID, k.Submitted); err != nil {
+		k.take(job.ID, k.Submitted)
+		if after, err := a.keepTracked(d, was, *k); err != nil || *after != *k {
 			return after, err
 		}
-		k.Job, k.Missing, k.Unaccounted = job.ID, task.Absence{}, task.Absence{}
 		t.x.notes &^= renamed
 		return a.act(ctx, t)
 	case trim:
@@ -242,11 +239,25 @@ func (a *Agent) end(ctx context.Context, t turn, v verdict) (*Tracked, error) {
 	return a.upload(ctx, d, k, r, t.listed, t.patience)
 }
 
-// changeJob records another job as the one that runs a task. Submitted is zero if that time is
-// unknown.
-func (a *Agent) changeJob(d Dir, k Tracked, job string, submitted time.Time) (*Tracked, error) {
-	k.Job, k.Submitted, k.Missing, k.Unaccounted = job, submitted, task.Absence{}.Again(a.now()), task.Absence{}
-	return &k, a.updateRecord(d, func(r *Record) { r.Job, r.Submitted = job, submitted })
+// keepTracked records what a turn has decided about a task with a job. While another process works on the task, nothing changes.
+func (a *Agent) keepTracked(d Dir, was, k Tracked) (*Tracked, error) {
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return &was, nil
+	}
+	if err != nil {
+		return &k, err
+	}
+	defer held.Close()
+	r, err := d.Read()
+	if err != nil {
+		return &k, err
+	}
+	if r.Job != was.Job {
+		return &r.Tracked, nil
+	}
+	r.Tracked = k
+	return &k, d.Write(r)
 }
 
 // submitAgain releases a task whose job has provably not begun: ponos-start submits it again,
@@ -265,8 +276,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 		return &k, err
 	}
 	if r.Job != k.Job {
-		k = r.tracked()
-		return &k, nil
+		return &r.Tracked, nil
 	}
 	if r.Tries++; r.Tries >= maxSubmissions {
 		held.Close()
@@ -287,11 +297,8 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 			return &k, err
 		}
 	}
-	// The scheduler may list the job for some time.
-	if !slices.Contains(r.Before, k.Job) {
-		r.Before = append(r.Before, k.Job)
-	}
-	r.Job, r.Submitted, r.Retry, r.Problem = "", time.Time{}, a.now().Add(pause(r.Tries)), reason
+	r.release() // the scheduler may list the job for some time
+	r.Retry, r.Problem = a.now().Add(pause(r.Tries)), reason
 	log, _, err := a.openLead(d)
 	if err != nil {
 		return &k, err
@@ -348,7 +355,7 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.
 		return false, err
 	}
 	if a.Ended != nil && r.Cost > 0 {
-		o := a.outcome("ended", Record{ID: k.Task, Slug: k.Label, Job: k.Job}, r.Reason)
+		o := a.outcome("ended", Record{Tracked: k}, r.Reason)
 		o.State, o.Cost = r.State, r.Cost
 		a.Ended(o)
 	}
@@ -362,13 +369,4 @@ func (a *Agent) finishedElsewhere(id task.ID) (bool, error) {
 		return ok, err
 	}
 	return false, fault.Errorf(fault.Unavailable, "its directory %q is gone", a.Store.Task(id).Path)
-}
-
-func (a *Agent) updateRecord(d Dir, change func(*Record)) error {
-	r, err := d.Read()
-	if err != nil {
-		return err
-	}
-	change(&r)
-	return d.Write(r)
 }

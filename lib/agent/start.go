@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/code/environment"
@@ -37,7 +36,7 @@ func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
 	}
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
-		return a.outcome("skipped", Record{ID: id}, "another process works on the task"), nil
+		return a.outcome("skipped", newRecord(id), "another process works on the task"), nil
 	}
 	if err != nil {
 		_ = os.Remove(d.Path) // if it is empty: the task may be another agent's next
@@ -52,7 +51,9 @@ func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
 }
 
 func (a *Agent) outcome(event string, r Record, reason string) task.Outcome {
-	return task.Outcome{Event: event, ID: r.ID, Slug: task.Clean(r.Slug), Runner: a.Runner.Name(), Job: r.Job, Reason: task.Clean(reason)}
+	return task.Outcome{
+		Event: event, ID: r.Task, Slug: task.Clean(r.Label), Runner: a.Runner.Name(), Job: r.Job, Reason: task.Clean(reason),
+	}
 }
 
 // keptBack says why a start is not considered.
@@ -118,7 +119,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		o := a.outcome("skipped", record, fmt.Sprintf("the task is %s", t.State))
 		switch {
 		case why != "":
-			o = a.outcome("deferred", Record{ID: d.id, Slug: t.Slug}, why)
+			record.Label = t.Slug
+			o = a.outcome("deferred", record, why)
 		case x.word&absent != 0:
 			o = a.outcome("unknown", record, fault.Text(err))
 		}
@@ -217,7 +219,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	if job.Claim == runner.Found {
 		event = "adopted"
 	}
-	record.Job, record.Submitted, record.Retry, record.Problem = job.ID, job.Submitted, time.Time{}, ""
+	record.take(job.ID, job.Submitted)
+	record.Retry, record.Problem = time.Time{}, ""
 	if !behind { // else the job writes to that file now, and names itself in it
 		log.Say("INFO", "%s as %s job %s", event, a.Runner.Name(), job.ID)
 	}
@@ -421,7 +424,7 @@ func (a *Agent) requestOf(t task.Task) task.Request {
 
 // describe records the name and needs of a task.
 func (a *Agent) describe(r *Record, t task.Task) {
-	r.Slug, r.Process, r.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
+	r.Label, r.Process, r.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
 	r.Request, r.Rules, r.Keep = a.requestOf(t), t.Retry, t.Keep
 	if r.Rules == "" {
 		r.Rules = a.Retry
@@ -436,7 +439,7 @@ func (r Record) needs() runner.Needs {
 // ownerOf returns the job that has begun a task, and the attempt; "": none has, or one of an attempt that is over.
 func ownerOf(d Dir, known Record) (attempt int, job string, err error) {
 	attempt, job, err = record.LastOwner(d.Path)
-	if slices.Contains(known.Before, job) {
+	if known.Before.Has(job) {
 		job = ""
 	}
 	return attempt, job, err
@@ -449,7 +452,8 @@ func (a *Agent) restore(d Dir, known Record, attempt int, job string) (task.Outc
 		return task.Outcome{}, err
 	}
 	known.Attempt, known.Intent, known.Runner = attempt, a.now(), a.Runner.Name()
-	known.Job, known.Submitted, known.Lost = job, a.now(), true
+	known.take(job, a.now())
+	known.Lost = true
 	return a.outcome("adopted", known, ""), d.Write(known)
 }
 
@@ -468,8 +472,8 @@ func (a *Agent) trace(ctx context.Context, d Dir, record Record) (o task.Outcome
 	case ref.Job != "":
 		return o, false, nil // it is adopted when the task is submitted
 	}
-	record.Absent = record.Absent.Again(a.now())
-	if !record.Absent.Fact() {
+	record.Missing = record.Missing.Again(a.now())
+	if !record.Missing.Fact() {
 		o = a.outcome("deferred", record, "the task was submitted, and its record is lost; its job is being searched for")
 		return o, true, d.Write(record)
 	}
@@ -484,7 +488,7 @@ func (a *Agent) trace(ctx context.Context, d Dir, record Record) (o task.Outcome
 func (a *Agent) submission(d Dir, t task.Task, record Record, held *lock.Lock) runner.Submission {
 	s := runner.Submission{
 		Task: t.ID, Label: t.Label(), Dir: d.Path, Script: d.file(scriptFile), Needs: record.needs(),
-		Attempt: record.Attempt, Before: record.Before,
+		Attempt: record.Attempt, Before: record.Before.All(),
 	}
 	if a.Runner.Can().Remote != nil {
 		s.Script, s.Image = "", t.Image
@@ -502,17 +506,15 @@ func (a *Agent) open(d Dir) (Record, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return record, err
 	}
-	record = Record{ID: d.id, Attempt: 1}
+	record = newRecord(d.id)
+	record.Dir = d.Path
 	before, ok, err := a.Store.Finished(d.id)
 	if err != nil {
 		return record, err
 	}
 	if ok {
 		record.Attempt = before.Attempt + 1
-		record.Before = before.Before
-		if before.Job != "" {
-			record.Before = append(record.Before, before.Job)
-		}
+		record.Before = before.Before.And(before.Job)
 	}
 	record.Attempt = max(record.Attempt, a.Store.Submitted(d.id))
 	return record, nil

@@ -143,8 +143,7 @@ func (a *Agent) outside(ctx context.Context, p *place, do func() error) error {
 // jobOf returns the job of a task: the recorded one, or else one that has not ended among those that the runner shows, as the
 // record may be lost or not yet written. Those that ask at the same time look together.
 func (a *Agent) jobOf(ctx context.Context, d Dir, record Record) (runner.Ref, error) {
-	ref := record.ref()
-	ref.Dir = d.Path
+	ref := record.Ref
 	if record.Job != "" {
 		return ref, nil
 	}

@@ -33,11 +33,10 @@ type Store struct {
 }
 
 const (
-	// identifyFile tells one state directory from another, and records when it was created.
+	// identifyFile tells one state directory from another. Turns write it, once it is created.
 	identifyFile = "id"
-	// recoveredFile says that jobs from before the creation of the state directory were looked
-	// for.
-	recoveredFile = "recovered"
+	// What the last version had in place of identity.Recovered, and a copy of the cluster's name.
+	lastRecovered, lastCluster = "recovered", "cluster"
 )
 
 // linksDir has a link NAME.INDEX for each element of a job array, which leads to the directory of
@@ -76,6 +75,8 @@ func (s *Store) Submitted(id task.ID) int {
 type identity struct {
 	ID   string    `json:"id"`
 	Made time.Time `json:"made"`
+	// Recovered says that jobs from before that were looked for.
+	Recovered bool `json:"recovered,omitempty"`
 }
 
 // OpenStore opens a state directory. It creates missing directories.
@@ -88,7 +89,7 @@ func OpenStore(dir string, now time.Time) (*Store, error) {
 	s := &Store{Dir: dir}
 	id, err := s.identify()
 	if errors.Is(err, fs.ErrNotExist) {
-		b, marshalErr := json.Marshal(identity{uuid.NewString(), now.UTC()})
+		b, marshalErr := json.Marshal(identity{ID: uuid.NewString(), Made: now.UTC()})
 		if marshalErr != nil {
 			return nil, marshalErr
 		}
@@ -151,54 +152,82 @@ func (s *Store) born() (time.Time, error) {
 
 // recovered reports whether jobs from before the creation of the state directory were looked for.
 func (s *Store) recovered() bool {
-	_, err := os.Stat(filepath.Join(s.Dir, recoveredFile))
-	return err == nil
+	id, err := s.identify()
+	return err == nil && id.Recovered
 }
 
+// setRecovered records that, in a turn.
 func (s *Store) setRecovered() error {
-	if s.recovered() {
-		return nil
+	id, err := s.identify()
+	if err != nil || id.Recovered {
+		return err
 	}
-	return renameio.WriteFile(filepath.Join(s.Dir, recoveredFile), nil, 0o600, renameio.WithTempDir(s.Dir))
+	id.Recovered = true
+	b, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(s.Dir, identifyFile), append(b, '\n'), 0o600, renameio.WithTempDir(s.Dir))
 }
 
-// Record is what the agent records of a task before and after it submits the job. It holds no
-// secret.
+// takeOver takes over what the last version has left, in a turn.
+func (s *Store) takeOver() error {
+	for _, name := range []string{lastRecovered, lastCluster} {
+		last := filepath.Join(s.Dir, name)
+		if _, err := os.Lstat(last); err != nil {
+			continue
+		}
+		if name == lastRecovered {
+			if err := s.setRecovered(); err != nil {
+				return fmt.Errorf("state directory: %w", err)
+			}
+		}
+		if err := os.Remove(last); err != nil {
+			return fmt.Errorf("state directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// Record is what the agent has decided and done about a task. It holds no secret. Whoever writes it holds the lock of the task, and
+// it is of one version: that of a later one is left alone.
+//
+//	Job, Missing ...  the job, and what turns know of it: see Tracked
+//	the rest          what its next start needs, and how it has ended
 type Record struct {
-	ID          task.ID `json:"id"`
-	Slug        string  `json:"slug,omitempty"`
-	Process     string  `json:"process,omitempty"`
-	RequiresGPU bool    `json:"requires_gpu,omitempty"`
-	Attempt     int     `json:"attempt"`
-	// What the task needs, its retry rules, and the results of earlier attempts in this directory.
-	Request    task.Request   `json:"request,omitzero"`
-	Rules      string         `json:"rules,omitempty"`
-	Changed    []string       `json:"changed,omitempty"` // options of sbatch by which this attempt differs
-	Attempts   []task.Attempt `json:"attempts,omitempty"`
-	Code       string         `json:"code,omitempty"`     // directory of which the working directory is a copy
-	Keep       []string       `json:"keep,omitempty"`     // what is kept of the working directory: see lib/agent/code/kept
-	Left       []string       `json:"left,omitempty"`     // what was not kept of it, as there was no room
-	Program    string         `json:"program,omitempty"`  // that the job runs: its digest, see lib/agent/program
-	LogFrom    int64          `json:"log_from,omitempty"` // offset at which this attempt's output begins
-	Runner     string         `json:"runner,omitempty"`
-	Intent     time.Time      `json:"intent,omitzero"` // a job may exist from this time on
-	Job        string         `json:"job,omitempty"`
-	Submitted  time.Time      `json:"submitted,omitzero"`
-	Before     []string       `json:"before,omitempty"` // jobs of earlier attempts
-	Final      string         `json:"final,omitempty"`  // the final state that was reported
-	Ended      time.Time      `json:"ended,omitzero"`   // when it was reported
-	Reassigned bool           `json:"reassigned,omitempty"`
-	// Lost says that the record was rebuilt from a job that was found: earlier contents of the
-	// task's directory are lost, including the journals of the job's starts.
-	Lost bool `json:"lost,omitempty"`
+	Tracked
+	Version     int  `json:"version,omitempty"`
+	RequiresGPU bool `json:"requires_gpu,omitempty"`
+	// What the task needs, and the results of earlier attempts in this directory.
+	Request  task.Request   `json:"request,omitzero"`
+	Changed  []string       `json:"changed,omitempty"` // options of sbatch by which this attempt differs
+	Attempts []task.Attempt `json:"attempts,omitempty"`
+	Code     string         `json:"code,omitempty"`     // directory of which the working directory is a copy
+	Keep     []string       `json:"keep,omitempty"`     // what is kept of the working directory: see lib/agent/code/kept
+	Left     []string       `json:"left,omitempty"`     // what was not kept of it, as there was no room
+	Program  string         `json:"program,omitempty"`  // that the job runs: its digest, see lib/agent/program
+	LogFrom  int64          `json:"log_from,omitempty"` // offset at which this attempt's output begins
+	Runner   string         `json:"runner,omitempty"`
+	Intent   time.Time      `json:"intent,omitzero"` // a job may exist from this time on
+	Final    string         `json:"final,omitempty"` // the final state that was reported
+	Ended    time.Time      `json:"ended,omitzero"`  // when it was reported
 	// Tries counts submissions since the last job that began: those whose job did not begin, and
 	// those whose outcome is unknown. The next one is not made before Retry.
 	Tries   int       `json:"tries,omitempty"`
 	Retry   time.Time `json:"retry,omitzero"`
 	Problem string    `json:"problem,omitempty"` // why the last try failed
 	// Preparing is there while the task waits for its code.
-	Preparing *Preparing   `json:"preparing,omitempty"`
-	Absent    task.Absence `json:"absent,omitzero"` // of a job of a task that the queue reports as running
+	Preparing *Preparing `json:"preparing,omitempty"`
+}
+
+// recordVersion is the version of records; 0 was that of records that did not say it, which mean the same.
+const recordVersion = 1
+
+// line returns a record as a line of its file.
+func (r Record) line() ([]byte, error) {
+	r.Version = recordVersion
+	b, err := json.Marshal(r)
+	return append(b, '\n'), err
 }
 
 // Dir is a task's directory.
@@ -504,38 +533,42 @@ func (d Dir) Read() (Record, error) {
 	// The last whole line counts. A line that was cut off was never relied on.
 	text := strings.TrimRight(string(b[:bytes.LastIndexByte(b, '\n')+1]), "\n")
 	var r Record
-	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r); err != nil {
-		return Record{}, fmt.Errorf("%s: %w", d.file(recordFile), err)
+	err = json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r)
+	switch r.Dir = d.Path; {
+	case r.Version > recordVersion:
+		err = errors.New("it is of a later version of ponos, and left alone")
+	case err == nil && r.Task != d.id:
+		err = fmt.Errorf("it is of task %q", r.Task)
 	}
-	if r.ID != d.id {
-		return Record{}, fmt.Errorf("%s: it is of task %q", d.file(recordFile), r.ID)
+	if err != nil {
+		return Record{}, fmt.Errorf("%s: %w", d.file(recordFile), err)
 	}
 	return r, nil
 }
 
 // Write replaces the record; its contents are on disk when Write returns.
 func (d Dir) Write(r Record) error {
-	b, err := json.Marshal(r)
+	b, err := r.line()
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(d.file(recordFile), append(b, '\n'), 0o600, renameio.WithTempDir(d.Path))
+	return renameio.WriteFile(d.file(recordFile), b, 0o600, renameio.WithTempDir(d.Path))
 }
 
 // Stage writes a record beside the present one. Once its contents are on disk, keep makes it the
 // record: the caller waits for the disk once for many of them.
 func (d Dir) Stage(r Record) (keep func() error, err error) {
-	b, err := json.Marshal(r)
+	b, err := r.line()
 	if err != nil {
 		return nil, err
 	}
-	return replace.Stage(d.file(recordFile), append(b, '\n'), 0o600)
+	return replace.Stage(d.file(recordFile), b, 0o600)
 }
 
 // Note appends a newer record without waiting for the disk, for what is found out again if it is
 // lost. What a full disk has left of an older one stays a line of its own.
 func (d Dir) Note(r Record) error {
-	b, err := json.Marshal(r)
+	b, err := r.line()
 	if err != nil {
 		return err
 	}
@@ -543,7 +576,7 @@ func (d Dir) Note(r Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(slices.Concat([]byte("\n"), b, []byte("\n")))
+	_, err = f.Write(append([]byte("\n"), b...))
 	return errors.Join(err, f.Close())
 }
 

@@ -33,7 +33,7 @@ func TestJobIsNotedOfATaskWithoutDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := Record{ID: "a", Slug: "x", Attempt: 1}
+	record := Record{Tracked: Tracked{Ref: runner.Ref{Task: "a", Label: "x", Attempt: 1}}}
 	if err := d.Write(record); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestRecordSurvivesACut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := Record{ID: "a", Slug: "x", Attempt: 1}
+	record := Record{Tracked: Tracked{Ref: runner.Ref{Task: "a", Label: "x", Attempt: 1}}}
 	if err := d.Write(record); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestRecordSurvivesACut(t *testing.T) {
 		if err := os.WriteFile(d.file(recordFile), b[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := d.Read(); err != nil || got.Job != "" || got.Slug != "x" {
+		if got, err := d.Read(); err != nil || got.Job != "" || got.Label != "x" {
 			t.Fatalf("cut after %d bytes: %+v, %v", cut, got, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestTheViewNeedsNoLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Write(Record{ID: "a", Slug: "name", Attempt: 1, Job: "7"}); err != nil {
+	if err := d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "a", Label: "name", Attempt: 1, Job: "7"}}}); err != nil {
 		t.Fatal(err)
 	}
 	turn, err := s.TryTurn()
@@ -126,31 +126,113 @@ func TestTheViewNeedsNoLock(t *testing.T) {
 	}
 }
 
-// What is known comes back from the cache, as it was written.
-func TestTrackedLines(t *testing.T) {
+// What a turn knows of a task comes back as it was written, from the cache as from the record.
+func TestTrackedComesBack(t *testing.T) {
+	at := time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC)
 	for _, k := range []Tracked{
 		{Ref: runner.Ref{Task: "a", Job: "7", Attempt: 1}},
-		{Ref: runner.Ref{Task: "b", Label: `quo"te\n`, Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: task.Absence{}.Again(time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC)), Lost: true}, Process: "p", Since: time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Reassigned: true},
+		{
+			Ref: runner.Ref{
+				Task: "b", Label: `quo"te\n`, Job: "8", Attempt: 2, Before: "6,7_1", Submitted: at, Rules: "oom: mem*2",
+				Missing: task.Absence{}.Again(at), Lost: true,
+			},
+			Process: "p", Since: at.Add(time.Hour), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Reassigned: true,
+		},
 	} {
-		s := testStore(t)
-		if _, err := s.Create(k.Task); err != nil {
+		for from, write := range map[string]func(s *Store, d Dir) error{
+			"cache":  func(s *Store, _ Dir) error { return s.saveTracked(cache{}, []*Tracked{&k}, []Tracked{k}) },
+			"record": func(_ *Store, d Dir) error { return d.Write(Record{Tracked: k}) },
+		} {
+			s := testStore(t)
+			d, err := s.Create(k.Task)
+			if err = errors.Join(err, write(s, d)); err != nil {
+				t.Fatal(err)
+			}
+			known, index, _, err := s.loadTracked()
+			if err != nil || len(known) != 1 || index[k.Task] != 0 {
+				t.Fatalf("%+v, %v, %v", known, index, err)
+			}
+			want := k
+			want.Dir, want.cached = d.Path, from == "cache"
+			if known[0] != want {
+				t.Errorf("from the %s: %+v; want %+v", from, known[0], want)
+			}
+		}
+	}
+}
+
+// What the last version has left is read as it was meant, and what a later one leaves stays as it is.
+func TestRecordsOfOtherVersions(t *testing.T) {
+	s := testStore(t)
+	d, err := s.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]string{
+		d.file(recordFile): `{"id":"a","slug":"x","process":"p","attempt":2,"rules":"exit=75: 2","runner":"slurm","intent":"2026-11-20T18:00:00Z",` +
+			`"job":"9","submitted":"2026-11-20T18:00:01Z","before":["7","8_1"],"lost":true,"reassigned":true}` + "\n",
+		filepath.Join(s.Dir, trackedFile): `{"id":"a","slug":"x","job":"9","attempt":2,"before":"7,8_1","submitted":"2026-11-20T18:00:01Z","lost":true,` +
+			`"rules":"exit=75: 2","process":"p","since":"2026-11-20T18:05:00Z","reported":"running","log_size":5,"output":4,"reassigned":true}` + "\n",
+	}
+	for path, text := range last {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.saveTracked(cache{}, []*Tracked{&k}, []Tracked{k}); err != nil {
+	}
+	at := time.Date(2026, 11, 20, 18, 0, 1, 0, time.UTC)
+	want := Tracked{
+		Ref: runner.Ref{
+			Task: "a", Label: "x", Job: "9", Attempt: 2, Before: "7,8_1", Submitted: at, Lost: true, Rules: "exit=75: 2", Dir: d.Path,
+		},
+		Process: "p", Reassigned: true,
+	}
+	if r, err := d.Read(); err != nil || r.Tracked != want {
+		t.Errorf("the record is read as %+v, %v; want %+v", r, err, want)
+	}
+	want.Since, want.Reported, want.LogSize, want.Output, want.cached = at.Add(299*time.Second), task.Running, 5, 4, true
+	if known, _, _, err := s.loadTracked(); err != nil || len(known) != 1 || known[0] != want {
+		t.Errorf("the cache is read as %+v, %v; want %+v", known, err, want)
+	}
+	later := `{"id":"a","attempt":1,"version":2,"job":{"slurm":"9"}}` + "\n"
+	for _, text := range []string{later, last[d.file(recordFile)] + "\n" + later} {
+		if err := os.WriteFile(d.file(recordFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		known, index, _, err := s.loadTracked()
-		if err != nil || len(known) != 1 || index[k.Task] != 0 {
-			t.Fatalf("%+v, %v, %v", known, index, err)
+		if r, err := d.Read(); err == nil || !strings.HasSuffix(err.Error(), "/tasks/a/task.json: it is of a later version of ponos, and left alone") {
+			t.Errorf("%s is read as %+v, %v", text, r, err)
 		}
-		got := known[0]
-		got.cached = false
-		if !got.Submitted.Equal(k.Submitted) || !got.Since.Equal(k.Since) {
-			t.Errorf("times %v and %v", got.Submitted, got.Since)
+	}
+}
+
+// While another process works on a task, as ponos-stop does, a turn does not write its record, and decides again in the next one.
+func TestOneWriterOfARecord(t *testing.T) {
+	a := &Agent{Store: testStore(t)}
+	d, err := a.Store.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := newRecord("a")
+	was.take("7", time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC))
+	was.Dir = d.Path
+	now := was.Tracked
+	now.take("8", time.Time{})
+	held, err := d.TryLock()
+	if err = errors.Join(err, d.Write(was)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"7", "8", "8"} { // the last time, the record has changed since the turn began
+		k, err := a.keepTracked(d, was.Tracked, now)
+		r, readErr := d.Read()
+		if err = errors.Join(err, readErr); err != nil || k.Job != want || r.Job != want || *k != r.Tracked {
+			t.Errorf("%+v is recorded as %+v, %v; want job %s", k, r, err, want)
 		}
-		got.Submitted, got.Since = k.Submitted, k.Since
-		if got != k {
-			t.Errorf("got %+v; want %+v", got, k)
+		if want == "7" {
+			if err := held.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want == "8" {
+			now.take("9", time.Time{})
 		}
 	}
 }
@@ -163,7 +245,7 @@ func TestDamagedCache(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Write(Record{ID: id, Job: "7" + string(id), Attempt: 2, Before: []string{"5", "6"}}); err != nil {
+		if err := d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: id, Job: "7" + string(id), Attempt: 2, Before: "5,6"}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,7 +254,7 @@ func TestDamagedCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	known, _, c, err := s.loadTracked()
-	if err != nil || len(known) != 2 || !c.damaged || known[0].Reported != task.Running || known[1].Job != "7b" || !known[1].Earlier("6") || known[1].Earlier("7b") {
+	if err != nil || len(known) != 2 || !c.damaged || known[0].Reported != task.Running || known[1].Job != "7b" || !known[1].Before.Has("6") || known[1].Before.Has("7b") {
 		t.Fatalf("%+v, %+v, %v", known, c, err)
 	}
 	if err := s.saveTracked(c, []*Tracked{&known[0], &known[1]}, nil); err != nil {
@@ -205,7 +287,7 @@ func TestStage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep, err := d.Stage(Record{ID: "a", Attempt: 1, Intent: clock.Now()})
+	keep, err := d.Stage(Record{Tracked: Tracked{Ref: runner.Ref{Task: "a", Attempt: 1}}, Intent: clock.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +312,7 @@ func TestFinishRemovesSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Write(Record{ID: "a", Attempt: 1}); err != nil {
+	if err := d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "a", Attempt: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{envFile, "." + envFile + "4931849289850581427", "." + configurationFile + ".new", "work.new", scriptFile} {
@@ -404,7 +486,7 @@ func TestNoteAfterAPartOfOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Write(Record{ID: "one", Attempt: 1}); err != nil {
+	if err := d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "one", Attempt: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.OpenFile(d.file(recordFile), os.O_WRONLY|os.O_APPEND, 0)
@@ -420,7 +502,7 @@ func TestNoteAfterAPartOfOne(t *testing.T) {
 	if r, err := d.Read(); err != nil || r.Attempt != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := d.Note(Record{ID: "one", Attempt: 2}); err != nil {
+	if err := d.Note(Record{Tracked: Tracked{Ref: runner.Ref{Task: "one", Attempt: 2}}}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := d.Read(); err != nil || r.Attempt != 2 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
 // parseTracked reads a line of the cache. Each turn reads one for each of many thousand tasks: with
@@ -40,7 +41,7 @@ func scanTracked(object string) (k Tracked, ok bool) {
 		case "attempt":
 			k.Attempt = int(s.number())
 		case "before":
-			k.Before = s.text()
+			k.Before = s.jobs()
 		case "submitted":
 			k.Submitted = s.time()
 		case "since":
@@ -114,6 +115,19 @@ func (s *scanner) absence() (a task.Absence) {
 		}
 	})
 	return a
+}
+
+func (s *scanner) jobs() runner.Jobs {
+	var all []string
+	s.take("[")
+	for more := s.ok; more && s.ok; {
+		all = append(all, s.text())
+		if more = strings.HasPrefix(s.rest, ","); more {
+			s.rest = s.rest[1:]
+		}
+	}
+	s.take("]")
+	return runner.Jobs(strings.Join(all, ","))
 }
 
 // text reads a string without escapes.

@@ -78,7 +78,7 @@ func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Write(Record{ID: "ended", Attempt: 1, Job: "7"}); err != nil {
+	if err := d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "ended", Attempt: 1, Job: "7"}}}); err != nil {
 		t.Fatal(err)
 	}
 	large := a.Transfers.Artifacts("", "ended")
@@ -142,7 +142,7 @@ func TestAFailureOfAllTasksIsReportedOnce(t *testing.T) {
 	for _, id := range []task.ID{"task-1", "task-2", "task-3", "own"} {
 		d, err := store.Create(id)
 		if err == nil {
-			err = d.Write(Record{ID: id, Attempt: 1, Job: "7"})
+			err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: id, Attempt: 1, Job: "7"}}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestADeadMount(t *testing.T) {
 	for _, id := range []task.ID{"dead", "fine"} {
 		d, err := store.Create(id)
 		if err == nil {
-			err = d.Write(Record{ID: id, Attempt: 1, Job: "7"})
+			err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: id, Attempt: 1, Job: "7"}}})
 		}
 		dir := filepath.Join(a.Transfers.Artifacts("", id), "mount")
 		if err = errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "result"), nil, 0o600)); err != nil {

@@ -62,7 +62,7 @@ func ReadView(dir string) (View, error) {
 			continue // it has ended meanwhile, or was never begun
 		}
 		t := TaskView{
-			ID: id, Slug: task.Clean(known.Slug), State: "preparing", Since: known.Intent,
+			ID: id, Slug: task.Clean(known.Label), State: "preparing", Since: known.Intent,
 			Job: known.Job, Attempts: known.Attempt, Problem: task.Clean(known.Problem),
 		}
 		switch i, ok := index[id]; {

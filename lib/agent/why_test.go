@@ -17,7 +17,7 @@ import (
 // Whatever a task may wait for has words; a task that runs has none.
 func TestWhyATaskWaits(t *testing.T) {
 	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.Local)
-	soon := now.Add(20 * time.Second)
+	soon, second := now.Add(20*time.Second), Tracked{Ref: runner.Ref{Attempt: 2}}
 	for name, tt := range map[string]struct {
 		w    wait
 		want string
@@ -42,10 +42,10 @@ func TestWhyATaskWaits(t *testing.T) {
 			"preparing: " + strings.Repeat("x", 200-len("preparing: ...; next try at 18:00:20")) + "...; next try at 18:00:20",
 		},
 		"has failed before": {
-			wait{record: Record{Attempt: 2, Attempts: []task.Attempt{{}}, Problem: "exit code 1", Retry: now.Add(5 * time.Second)}},
+			wait{record: Record{Tracked: second, Attempts: []task.Attempt{{}}, Problem: "exit code 1", Retry: now.Add(5 * time.Second)}},
 			"attempt 2 begins at 18:00:05: exit code 1",
 		},
-		"had an attempt that is due":    {wait{record: Record{Attempt: 2, Attempts: []task.Attempt{{}}, Problem: "exit code 1", Retry: now}}, "exit code 1"},
+		"had an attempt that is due":    {wait{record: Record{Tracked: second, Attempts: []task.Attempt{{}}, Problem: "exit code 1", Retry: now}}, "exit code 1"},
 		"is limited":                    {wait{held: breaker{Full: true, Count: spent, Of: "alice", Max: 8}}, "submit limit of alice: 8 of 8"},
 		"is limited by an unknown one":  {wait{held: breaker{Full: true, Count: spent, Reason: "sbatch: AssocMaxSubmitJobLimit"}}, "submit limit: sbatch: AssocMaxSubmitJobLimit"},
 		"is limited, and was before":    {wait{record: Record{Problem: "exit code 1"}, held: breaker{Full: true, Count: spent, Of: "QoS short", Max: 2}}, "submit limit of QoS short: 2 of 2"},

@@ -116,8 +116,11 @@ func (w *world) add(i int) {
 	w.must(err)
 	w.must(os.WriteFile(filepath.Join(d.Path, "head.log"), []byte("[agent INFO 2026-03-01 12:00:00,000] started as slurm job "+w.job(i)+"\n"), 0o600))
 	w.must(d.Write(agent.Record{
-		ID: id(i), Slug: slug, Process: "3f0cf6c1-0000-4000-8000-000000000001", Attempt: 1, Runner: "slurm",
-		Intent: submitted, Job: w.job(i), Submitted: submitted,
+		Tracked: agent.Tracked{
+			Ref:     runner.Ref{Task: id(i), Label: slug, Attempt: 1, Job: w.job(i), Submitted: submitted},
+			Process: "3f0cf6c1-0000-4000-8000-000000000001",
+		},
+		Runner: "slurm", Intent: submitted,
 	}))
 	w.must(os.Symlink(w.job(i), filepath.Join(d.Path, record.Owner(1))))
 	w.must(os.WriteFile(w.output(i), []byte(strings.Repeat("a line of the task's own output\n", 20)), 0o600))

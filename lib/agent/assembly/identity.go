@@ -70,10 +70,12 @@ func makeDataID(dir string) (string, error) {
 // is remembered.
 func (p *System) identifyData(was queue.Beat, create bool) (string, error) {
 	dir := p.Config.DataDir
-	id, err := dataID(dir)
-	before := was.Data
-	if err == nil && before == "" {
+	before, id, err := was.Data, "", error(nil)
+	if before == "" {
 		before, err = p.places.Identity(dir)
+	}
+	if err == nil { // afterwards, as another tool of a pipeline may create it now, and remembers it then
+		id, err = dataID(dir)
 	}
 	if err == nil && before != "" && id != before && !create {
 		what := "it is empty or not mounted"

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/advise/launcher"
 	"github.com/ponos-tools/ponos/lib/advise/planner"
@@ -118,22 +115,8 @@ func (m *slurmMode) check(ctx context.Context, n runner.Needs) error {
 	return nil
 }
 
-// place returns the name of the cluster. A host stays in its cluster, so the controller is queried
-// once and not at each turn.
-func (m *slurmMode) place(ctx context.Context, p *System, host string) (string, error) {
-	path := filepath.Join(p.Config.StateDir(), "cluster")
-	asked := host + " " + os.Getenv("SLURM_CONF") + " "
-	if b, err := os.ReadFile(path); err == nil {
-		if name, ok := strings.CutPrefix(string(b), asked); ok && strings.HasSuffix(name, "\n") {
-			return strings.TrimSuffix(name, "\n"), nil
-		}
-	}
+// place returns the name of the cluster. The controller is asked as long as the agent has no name: see agentName.
+func (m *slurmMode) place(ctx context.Context, _ *System, _ string) (string, error) {
 	config, err := m.client.Config(ctx)
-	if err != nil {
-		return "", err
-	}
-	name := config.Get("ClusterName")
-	// Without the file, the next tool queries again.
-	_ = renameio.WriteFile(path, []byte(asked+name+"\n"), 0o600, renameio.WithTempDir(p.Config.StateDir()))
-	return name, nil
+	return config.Get("ClusterName"), err
 }

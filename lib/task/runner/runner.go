@@ -4,6 +4,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -139,9 +140,9 @@ func (n Needs) Own() bool { return !n.Request.IsZero() || len(n.Changed) > 0 }
 type Ref struct {
 	Task      task.ID   `json:"id"`
 	Label     string    `json:"slug,omitempty"` // as in its Submission; "": unknown
-	Job       string    `json:"job"`
+	Job       string    `json:"job,omitempty"`
 	Attempt   int       `json:"attempt"`
-	Before    string    `json:"before,omitempty"` // jobs of earlier attempts, with commas between them
+	Before    Jobs      `json:"before,omitempty"` // jobs of earlier attempts
 	Submitted time.Time `json:"submitted,omitzero"`
 	Lost      bool      `json:"lost,omitempty"` // what its starts have recorded may be lost
 	// Missing is the absence of any trace of the job at the runner, Unaccounted its absence in accounting, while it is missing.
@@ -151,8 +152,41 @@ type Ref struct {
 	Dir         string       `json:"-"`               // directory of the task
 }
 
-// Earlier reports whether a job is one of an earlier attempt.
-func (r Ref) Earlier(job string) bool { return slices.Contains(strings.Split(r.Before, ","), job) }
+// Jobs are names of jobs with commas between them, so that they can be compared; a list in JSON.
+type Jobs string
+
+// All returns the names.
+func (j Jobs) All() []string {
+	if j == "" {
+		return nil
+	}
+	return strings.Split(string(j), ",")
+}
+
+// Has reports whether a job is one of them.
+func (j Jobs) Has(job string) bool { return slices.Contains(j.All(), job) }
+
+// And returns them with one more; "" is none.
+func (j Jobs) And(job string) Jobs {
+	if job == "" || j.Has(job) {
+		return j
+	}
+	return Jobs(strings.Join(append(j.All(), job), ","))
+}
+
+// MarshalJSON writes a list.
+func (j Jobs) MarshalJSON() ([]byte, error) { return json.Marshal(j.All()) }
+
+// UnmarshalJSON reads a list, or the text that the cache of the agent once had in its place.
+func (j *Jobs) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, (*string)(j))
+	}
+	var all []string
+	err := json.Unmarshal(b, &all)
+	*j = Jobs(strings.Join(all, ","))
+	return err
+}
 
 // Job is what a place shows of the job of one task: which job that is, one state, and what belongs to the state.
 type Job struct {

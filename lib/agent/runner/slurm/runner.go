@@ -182,7 +182,7 @@ func (e *evidence) choose(more []*slurm.Job, owner string) {
 			case other == nil:
 			case owner != "" && other.Number() == owner:
 				row = other
-			case owner == "" && Alive(other) && !e.ref.Earlier(other.Number()) && (row == nil || better(other, row)):
+			case owner == "" && Alive(other) && !e.ref.Before.Has(other.Number()) && (row == nil || better(other, row)):
 				row, job = other, other.Number()
 			}
 		}

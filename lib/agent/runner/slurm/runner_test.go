@@ -154,7 +154,7 @@ func TestJobsFindsUntracked(t *testing.T) {
 // The job of an earlier attempt, which somebody has requeued, is not taken for that of this attempt, which squeue lists late.
 func TestJobOfAnEarlierAttemptDoesNotCount(t *testing.T) {
 	c := &cluster{rows: []string{row("7", "RUNNING", "PONOS_TASK=a")}}
-	for before, want := range map[string]string{"6,7": "8", "6": "7", "77": "7"} {
+	for before, want := range map[runner.Jobs]string{"6,7": "8", "6": "7", "77": "7"} {
 		jobs, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "8", Before: before, Dir: t.TempDir(), Attempt: 2}))
 		if err != nil || len(jobs) != 1 || jobs[0].ID != want || jobs[0].Sight.Gone() != (want == "8") {
 			t.Errorf("after %s: %+v, %v", before, jobs, err)
