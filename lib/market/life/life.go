@@ -22,7 +22,6 @@
 package life
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -35,6 +34,7 @@ type Phase string
 // The phases of an order.
 const (
 	Waits    Phase = "waits"    // it has no instance
+	Held     Phase = "held"     // like that, and it is not tried again for a while: the market has rejected it several times
 	Asked    Phase = "asked"    // a request for one was sent, and is not answered: there may be one
 	Boots    Phase = "boots"    // it has one, whose container was not seen running
 	Runs     Phase = "runs"     // its container was seen running
@@ -42,7 +42,7 @@ const (
 	Over     Phase = "over"     // the task has ended
 )
 
-// Doubt is what speaks against an instance, or against a request for one, and proves little by itself.
+// Doubt is what speaks against a try, and proves little by itself.
 type Doubt string
 
 // The doubts.
@@ -50,47 +50,17 @@ const (
 	Unlisted Doubt = "unlisted" // a list lacks it
 	Silent   Doubt = "silent"   // its container does not run, and has not said how the task has ended
 	Offline  Doubt = "offline"  // its host does not answer
+	Mute     Doubt = "mute"     // its log cannot be read
+	Stubborn Doubt = "stubborn" // a list shows it although it is to be destroyed
 )
 
-// Looks is how often in a row the same was seen, and when first and last.
-type Looks struct {
-	Times int       `json:"times"`
-	First time.Time `json:"first"`
-	Last  time.Time `json:"last"`
-}
-
-// State is where an order stands: its phase, what counts for its deadlines, and the evidence.
+// State is where an order stands: its phase, since when, and the evidence.
 type State struct {
-	Phase  Phase           `json:"phase"`
-	Since  time.Time       `json:"since,omitzero"` // since when it is in this phase: deadlines count from here
-	Doubts map[Doubt]Looks `json:"doubts,omitempty"`
-
-	Instance int64     `json:"instance,omitempty"`
-	Created  time.Time `json:"created,omitzero"` // when the instance was
-	Ran      time.Time `json:"ran,omitzero"`     // when it was first seen running
-	Told     string    `json:"told,omitempty"`   // the last word of its entrypoint in its label: see [Word]
-
-	Number int `json:"number"`           // of its label: each instance gets another one
-	Tries  int `json:"tries"`            // instances so far
-	Losses int `json:"losses,omitempty"` // of these, lost after the task may have begun
-	// Asked is when a request was given up whose answer never came, and which no list has answered: there may
-	// have been an instance that only the bill shows.
-	Asked    time.Time `json:"asked,omitzero"`
-	Rejected int       `json:"rejected,omitempty"` // offers in a row with which the market has rejected the order
-	Held     time.Time `json:"held,omitzero"`      // until when it is not tried again for that reason
-
-	Doomed []Doomed `json:"doomed,omitempty"`
-	Status string   `json:"status,omitempty"` // the reason of where it is
-}
-
-// Doomed is an instance that is to be destroyed.
-type Doomed struct {
-	ID     int64     `json:"id"`
-	Absent int       `json:"absent,omitempty"` // how many lists in a row lacked it
-	Seen   time.Time `json:"seen,omitzero"`    // the last list that showed or lacked it
-	Shown  int       `json:"shown,omitempty"`  // how many lists have shown it
-	// Counted says that the start of the task there is counted as a loss, or that it was none.
-	Counted bool `json:"counted,omitempty"`
+	Phase    Phase     `json:"phase"`
+	Since    time.Time `json:"since,omitzero"`     // since when it is in this phase: deadlines count from here
+	Status   string    `json:"status,omitempty"`   // the reason of where it is
+	Rejected int       `json:"rejected,omitempty"` // offers in a row with which the market has rejected it
+	Tries    []Try     `json:"tries,omitempty"`
 }
 
 // End is how a task has ended.
@@ -111,7 +81,7 @@ const (
 	Cancel   Kind = "cancel"   // the queue stops the task, with End
 	Limit    Kind = "limit"    // it has cost too much, or the agent has: End
 
-	Sent     Kind = "sent"     // a request for an instance is sent
+	Sent     Kind = "sent"     // a request for an instance is sent, with Terms
 	Made     Kind = "made"     // its answer: ID
 	Refused  Kind = "refused"  // its answer: there is none, and another offer may do
 	Rejected Kind = "rejected" // its answer: there is none; Lacking: with no offer, as the key has no permission
@@ -119,7 +89,7 @@ const (
 	NoAnswer Kind = "no answer"
 
 	Found   Kind = "found"  // a list shows ID with its label and Number
-	Double  Kind = "double" // a list shows another one: ID
+	Double  Kind = "double" // a list shows another one: ID, and Number if that is known
 	Missing Kind = "missing"
 	Shown   Kind = "shown"
 	There   Kind = "there" // asked by its id, the market knows it
@@ -136,11 +106,14 @@ const (
 	NoImage Kind = "no image"
 	Unbegun Kind = "unbegun" // its entrypoint has said that the command never began, and ended: Why
 
-	Heard Kind = "heard" // its log was read, and the container goes on
-	Said  Kind = "said"  // its log has the last word: End
-	Quiet Kind = "quiet" // its container has ended, and its log has no last word
-	Last  Kind = "last"  // its log was read for the last time: End, and Word if there was one
+	Heard   Kind = "heard"   // its log was read, and the container goes on
+	Said    Kind = "said"    // its log has the last word: End
+	Quiet   Kind = "quiet"   // its container has ended, and its log has no last word
+	Deaf    Kind = "deaf"    // its log could not be read
+	Legible Kind = "legible" // its log could be read
+	Last    Kind = "last"    // its log was read for the last time: End, and Word if there was one
 
+	Unseen Kind = "unseen" // the bill shows ID, of a label with Number, which no list has shown
 	Unpaid Kind = "unpaid" // the account has no credit: Why
 	Paid   Kind = "paid"   // it has some
 
@@ -155,7 +128,8 @@ type Event struct {
 	At     time.Time // when the market was asked, or by the clock
 	ID     int64
 	Number int
-	Born   time.Time // when an instance that was found was created
+	Terms  Terms
+	Born   time.Time // when an instance that was found was made
 	Why    string    // in words
 	Word   string    // of the entrypoint
 	End    End
@@ -228,7 +202,7 @@ type Do struct {
 // Next returns where an order stands after an event, and what follows. It changes nothing of s.
 func (s State) Next(e Event, r Rules) (State, Do) {
 	x := &step{State: s, e: e, r: r}
-	x.Doubts, x.Doomed = maps.Clone(s.Doubts), slices.Clone(s.Doomed)
+	x.Tries = slices.Clone(s.Tries)
 	x.weigh()
 	if at := x.row(); at >= 0 {
 		table[at].then(x)
@@ -253,79 +227,170 @@ func (x *step) row() int {
 
 // weigh counts what was heard as evidence. A list that was seen before counts once.
 func (x *step) weigh() {
+	own, doomed := x.own(), x.doomed()
 	switch x.e.Kind {
 	case Missing:
-		x.look(Unlisted)
+		own.look(Unlisted, x.e.At)
 	case Quiet:
-		x.look(Silent)
+		own.look(Silent, x.e.At)
 	case Falters:
-		x.look(Offline)
+		own.look(Offline, x.e.At)
+	case Deaf:
+		own.look(Mute, x.e.At)
 	case Shown, There:
-		delete(x.Doubts, Unlisted)
+		own.forget(Unlisted)
 	case Running, Exits:
-		delete(x.Doubts, Offline)
+		own.forget(Offline)
 	case Heard:
-		delete(x.Doubts, Silent)
+		own.forget(Silent)
+	case Legible:
+		own.forget(Mute)
+	case DoomedShown:
+		doomed.forget(Unlisted)
+		doomed.look(Stubborn, x.e.At)
+	case DoomedLost:
+		doomed.look(Unlisted, x.e.At)
 	}
 }
 
-func (x *step) look(d Doubt) {
-	l := x.Doubts[d]
-	if l.Times > 0 && !x.e.At.After(l.Last) {
-		return
+// Own returns the try that the order has now; without one, an empty one that is none of its own.
+func (s State) Own() *Try {
+	if t := s.own(); t != nil {
+		return t
 	}
-	if l.Last = x.e.At; l.Times == 0 {
-		l.First = x.e.At
-	}
-	l.Times++
-	if x.Doubts == nil {
-		x.Doubts = map[Doubt]Looks{}
-	}
-	x.Doubts[d] = l
+	return &Try{}
 }
 
-// lasted is how long a doubt has lasted.
-func (x *step) lasted(d Doubt) time.Duration { return x.e.At.Sub(x.Doubts[d].First) }
+func (s State) own() *Try {
+	if at := slices.IndexFunc(s.Tries, func(t Try) bool { return t.Fate == Current }); at >= 0 {
+		return &s.Tries[at]
+	}
+	return nil
+}
+
+// Last returns the own try, or else the last one that was.
+func (s State) Last() Try {
+	if t := s.own(); t != nil {
+		return *t
+	}
+	for _, t := range slices.Backward(s.Tries) {
+		if t.Fate != Spare {
+			return t
+		}
+	}
+	return Try{}
+}
+
+// Try returns the one of an instance; nil: it is not known.
+func (s State) Try(id int64) *Try {
+	if at := slices.IndexFunc(s.Tries, func(t Try) bool { return t.ID == id && id > 0 }); at >= 0 {
+		return &s.Tries[at]
+	}
+	return nil
+}
+
+// Instance returns the id of its own instance; 0: it has none.
+func (s State) Instance() int64 { return s.Own().ID }
+
+// Number returns that of its present label, or of the next one: each instance gets another one.
+func (s State) Number() int {
+	if t := s.own(); t != nil {
+		return t.Number
+	}
+	n := 0
+	for _, t := range s.Tries {
+		n = max(n, t.Number)
+	}
+	return n + 1
+}
+
+func (s State) count(is func(t Try) bool) (n int) {
+	for _, t := range s.Tries {
+		if is(t) {
+			n++
+		}
+	}
+	return n
+}
+
+// Instances returns how many it has had so far.
+func (s State) Instances() int {
+	return s.count(func(t Try) bool { return t.ID > 0 && t.Fate != Spare && t.Fate != Unmade })
+}
+
+// Losses returns how many tries were lost after the task may have begun.
+func (s State) Losses() int { return s.count(func(t Try) bool { return t.Fate == WasLost }) }
 
 // Pending returns when the market may last have carried out a request that is not answered; zero: there is none.
-func (s State) Pending() time.Time {
-	if s.Phase == Asked && s.Since.After(s.Asked) {
-		return s.Since
+func (s State) Pending() (last time.Time) {
+	for _, t := range s.Tries {
+		if t.ID == 0 && t.Born.After(last) {
+			last = t.Born
+		}
 	}
-	return s.Asked
+	return last
 }
 
 // Most is how many instances there may be that cost money.
 func (s State) Most() int {
-	n := len(s.Doomed)
-	if s.Phase == Boots || s.Phase == Runs || s.Phase == Asked || s.Phase == Over && !s.Asked.IsZero() {
+	n := s.count(s.isThere)
+	if s.Phase == Asked || s.Phase == Over && !s.Pending().IsZero() {
 		n++
 	}
 	return n
 }
 
-// MissingSince is since when lists lack the instance; zero: they do not.
-func (s State) MissingSince() time.Time { return s.Doubts[Unlisted].First }
+// isThere reports whether the instance of a try may be there.
+func (s State) isThere(t Try) bool {
+	return t.ID > 0 && t.Gone.IsZero() && (s.Phase != Unbilled || t.Fate != Current)
+}
+
+// isDoomed reports whether a try has an instance that is to be destroyed.
+func (s State) isDoomed(t Try) bool {
+	return t.ID > 0 && t.Gone.IsZero() && (t.Fate != Current || s.Phase == Over)
+}
 
 // IsDoomed reports whether an instance is to be destroyed.
-func (s State) IsDoomed(id int64) bool {
-	return slices.ContainsFunc(s.Doomed, func(d Doomed) bool { return d.ID == id })
+func (s State) IsDoomed(id int64) bool { t := s.Try(id); return t != nil && s.isDoomed(*t) }
+
+// Doomed returns the instances that are to be destroyed, until they are gone.
+func (s State) Doomed() (ids []int64) {
+	for _, t := range s.Tries {
+		if s.isDoomed(t) {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids
+}
+
+// MissingSince is since when lists lack the instance; zero: they do not.
+func (s State) MissingSince() time.Time { return s.Own().Looks[Unlisted].First }
+
+// HeldUntil is until when it is not tried again.
+func (s State) HeldUntil() time.Time {
+	if s.Phase != Held {
+		return time.Time{}
+	}
+	return s.Since.Add(min(firstHold<<max(0, min(s.Rejected/OffersInARow-1, 10)), longestHold))
 }
 
 // Rewind moves times in the future to the present, as after the clock was set back: nothing would follow until then.
 func (s *State) Rewind(now time.Time) {
-	fix := func(t *time.Time, slack time.Duration) {
-		if t.After(now.Add(slack)) {
+	fix := func(t *time.Time) {
+		if t.After(now.Add(time.Minute)) {
 			*t = now.Add(-time.Millisecond)
 		}
 	}
-	for _, t := range []*time.Time{&s.Since, &s.Created, &s.Ran, &s.Asked} {
-		fix(t, time.Minute)
-	}
-	fix(&s.Held, 2*longestHold)
-	for d, l := range s.Doubts {
-		fix(&l.First, time.Minute)
-		fix(&l.Last, time.Minute)
-		s.Doubts[d] = l
+	fix(&s.Since)
+	for n := range s.Tries {
+		t := &s.Tries[n]
+		for _, at := range []*time.Time{&t.Born, &t.Ran, &t.Seen, &t.Gone} {
+			fix(at)
+		}
+		for d, l := range t.Looks {
+			fix(&l.First)
+			fix(&l.Last)
+			t.Looks[d] = l
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -77,39 +78,57 @@ func (w *world) hear(e Event) Do {
 	return do
 }
 
+// copied is a state that shares nothing with it.
+func copied(s State) State {
+	s.Tries = slices.Clone(s.Tries)
+	for n := range s.Tries {
+		s.Tries[n].Looks = maps.Clone(s.Tries[n].Looks)
+	}
+	return s
+}
+
 // hear says an event, and returns which row it meets, and what is wrong with the answer, whatever has happened before.
 func hear(was State, e Event, r Rules) (h heard, at int, wrong string) {
-	doubts, doomed := maps.Clone(was.Doubts), slices.Clone(was.Doomed)
+	before := copied(was)
 	after, do := was.Next(e, r)
-	x := &step{State: was, e: e, r: r}
-	x.Doubts = maps.Clone(was.Doubts)
+	x := &step{State: copied(was), e: e, r: r}
 	x.weigh()
 	at = x.row()
-	h = heard{was, x.Doubts, e, r, after, do}
+	h = heard{before, x.State, e, r, after, do}
 	ends := after.Phase == Over && was.Phase != Over
+	own := after.own()
 	switch {
-	case !maps.Equal(doubts, was.Doubts) || !slices.Equal(doomed, was.Doomed):
+	case !reflect.DeepEqual(before, copied(was)):
 		return h, at, "the state that it began with has changed"
 	case was.Phase == Over && after.Phase != Over:
 		return h, at, "an order that is over is not any more"
-	case (after.Phase == Waits || after.Phase == Asked) != (after.Instance == 0) && after.Phase != Over:
-		return h, at, fmt.Sprintf("%s with instance %d", after.Phase, after.Instance)
-	case after.Losses > r.Retries:
-		return h, at, fmt.Sprintf("lost %d times", after.Losses)
-	case after.Number < was.Number && e.Kind != Found:
+	case after.Phase != Over && (own == nil) != slices.Contains(waiting, after.Phase), own != nil && after.Phase == Asked && own.ID != 0,
+		own != nil && slices.Contains(with, after.Phase) && own.ID == 0, after.count(func(t Try) bool { return t.Fate == Current }) > 1:
+		return h, at, fmt.Sprintf("%s with %+v", after.Phase, after.Tries)
+	case after.Losses() > r.Retries:
+		return h, at, fmt.Sprintf("lost %d times", after.Losses())
+	case after.Number() < was.Number() && e.Kind != Found:
 		return h, at, "a label is used again"
 	case ends != (do.End.State != "") && do.Action != Read:
 		return h, at, "over without an end, or an end while it is not over"
-	case after.IsDoomed(after.Instance) && after.Phase != Over:
+	case after.IsDoomed(after.Instance()) && after.Phase != Over:
 		return h, at, "its own instance is doomed"
-	case was.Instance != 0 && after.Instance != was.Instance && !after.IsDoomed(was.Instance):
+	case was.Instance() != 0 && after.Instance() != was.Instance() && !after.IsDoomed(was.Instance()):
 		return h, at, "an instance is forgotten"
-	case do.Action == Order && (len(was.Doomed) > 0 || was.Phase != Waits):
+	case do.Action == Order && (len(was.Doomed()) > 0 || !h.in(Waits, Held)):
 		return h, at, "ordered while an instance may run the task"
-	case do.Action == Close && (len(was.Doomed) > 0 || was.Phase != Over):
+	case do.Action == Close && (len(was.Doomed()) > 0 || was.Phase != Over):
 		return h, at, "closed while there may be an instance"
-	case after.Phase == Waits && len(after.Doomed) > 0 && after.Held.IsZero() && e.Kind == Turn && do.Action != Wait:
+	case slices.Contains(waiting, after.Phase) && len(after.Doomed()) > 0 && e.Kind == Turn && do.Action != Wait:
 		return h, at, "it waits, and does not say for what"
+	}
+	for _, t := range was.Tries {
+		if t.ID != 0 && after.Try(t.ID) == nil {
+			return h, at, "what it has cost is forgotten"
+		}
+	}
+	if left := func(t Try) bool { return t.Fate != Current }; after.count(left) < was.count(left) {
+		return h, at, "a try is forgotten"
 	}
 	return h, at, h.broken()
 }
@@ -138,7 +157,7 @@ func (w *world) destroy(id int64) {
 // make makes an instance of the order's present label.
 func (w *world) make() *machine {
 	w.next++
-	m := &machine{id: w.next, number: w.s.Number, state: "loads"}
+	m := &machine{id: w.next, number: w.s.Number(), state: "loads"}
 	w.there = append(w.there, m)
 	return m
 }
@@ -171,7 +190,7 @@ func (w *world) live() {
 		case happens == 6 && m.state == "loads" && w.choose(4) == 0 && !w.honest:
 			m.state, m.word = "ended", "unfit"
 		case happens < 6:
-			m.state, m.begun, m.after = "runs", true, m.id != w.s.Instance && m.number <= w.s.Number && m != w.late
+			m.state, m.begun, m.after = "runs", true, m.id != w.s.Instance() && m.number <= w.s.Number() && m != w.late
 		}
 	}
 	running := 0
@@ -191,8 +210,8 @@ func (w *world) live() {
 			begun++
 		}
 	}
-	if begun > 1+w.s.Losses {
-		w.bad("the command began %d times, and %d losses were counted", begun, w.s.Losses)
+	if begun > 1+w.s.Losses() {
+		w.bad("the command began %d times, and %d losses were counted", begun, w.s.Losses())
 	}
 }
 
@@ -231,7 +250,7 @@ func (w *world) carry(do Do, m *machine, stopped bool) {
 			if w.lies(3) {
 				return // no answer
 			}
-			if w.find(w.s.Instance) != nil {
+			if w.find(w.s.Instance()) != nil {
 				do = w.hear(Event{Kind: There})
 			} else {
 				do = w.hear(Event{Kind: Gone})
@@ -240,7 +259,7 @@ func (w *world) carry(do Do, m *machine, stopped bool) {
 			late := w.lies(2)
 			e := Event{Kind: Billed, Complete: !late, Itself: true}
 			for _, g := range w.gone {
-				if g.id == w.s.Instance {
+				if g.id == w.s.Instance() {
 					e.Itself = g.word != "" || w.lies(2)
 					if _, end := Word(g.word); end && !late {
 						w.hear(Event{Kind: Tells, Word: g.word})
@@ -288,7 +307,7 @@ func (w *world) turn() {
 	listed := map[int64]*machine{}
 	for _, m := range w.there {
 		// Of a request whose answer was lost, only lists tell: they lack it for a short time.
-		if (none || w.lies(4)) && (m.id == w.s.Instance || w.s.IsDoomed(m.id)) {
+		if (none || w.lies(4)) && (m.id == w.s.Instance() || w.s.IsDoomed(m.id)) {
 			continue
 		}
 		listed[m.id] = m
@@ -298,16 +317,16 @@ func (w *world) turn() {
 	}
 	w.closed = false
 	for _, m := range listed {
-		if w.s.Instance != 0 || w.s.Phase == Over || m.number != w.s.Number {
-			w.hear(Event{Kind: Double, ID: m.id})
+		if w.s.Instance() != 0 || w.s.Phase == Over || m.number != w.s.Number() {
+			w.hear(Event{Kind: Double, ID: m.id, Number: m.number})
 		}
 	}
 	w.sweep(listed)
 	switch w.s.Phase {
-	case Waits, Asked:
+	case Waits, Held, Asked:
 		w.without(listed)
 	case Boots, Runs, Unbilled:
-		if w.with(listed, many); w.s.Instance == 0 {
+		if w.with(listed, many); w.s.Instance() == 0 {
 			w.sweep(listed) // what the list shows of an instance that is given up counts
 		}
 	}
@@ -318,31 +337,31 @@ func (w *world) turn() {
 
 // sweep looks at what is to be destroyed.
 func (w *world) sweep(listed map[int64]*machine) {
-	for _, d := range slices.Clone(w.s.Doomed) {
-		if m := listed[d.ID]; m != nil {
-			w.hear(Event{Kind: DoomedShown, ID: d.ID, Begun: m.state != "loads"})
+	for _, id := range w.s.Doomed() {
+		if m := listed[id]; m != nil {
+			w.hear(Event{Kind: DoomedShown, ID: id, Begun: m.state != "loads"})
 			if m.begun {
 				m.after = false
 			}
-			w.destroy(d.ID) // in bulk: some 404 that is said to be for all, and some success without effect
+			w.destroy(id) // in bulk: some 404 that is said to be for all, and some success without effect
 			continue
 		}
-		if do := w.hear(Event{Kind: DoomedLost, ID: d.ID}); do.Action != AskID || w.lies(3) {
+		if do := w.hear(Event{Kind: DoomedLost, ID: id}); do.Action != AskID || w.lies(3) {
 			continue
 		}
-		if w.find(d.ID) == nil {
-			w.hear(Event{Kind: DoomedGone, ID: d.ID})
+		if w.find(id) == nil {
+			w.hear(Event{Kind: DoomedGone, ID: id})
 		} else {
-			w.destroy(d.ID)
+			w.destroy(id)
 		}
 	}
 }
 
 func (w *world) without(listed map[int64]*machine) {
 	for _, m := range listed {
-		if m.number == w.s.Number && !w.s.IsDoomed(m.id) {
+		if m.number == w.s.Number() && w.s.Try(m.id) == nil {
 			if !w.wanted {
-				w.hear(Event{Kind: Double, ID: m.id})
+				w.hear(Event{Kind: Double, ID: m.id, Number: m.number})
 				continue
 			}
 			w.hear(Event{Kind: Found, ID: m.id, Number: m.number, Born: w.now.Add(time.Duration(w.choose(3)-1) * time.Minute)})
@@ -354,11 +373,11 @@ func (w *world) without(listed map[int64]*machine) {
 		return
 	}
 	if w.s.Phase == Asked {
-		if w.hear(Event{Kind: Missing}); w.s.Phase == Asked && w.s.Doubts[Unlisted].Times > 40 {
+		if w.hear(Event{Kind: Missing}); w.s.Phase == Asked && w.s.Own().Looks[Unlisted].Times > 40 {
 			w.bad("nothing follows from 40 lists")
 		}
 	}
-	if w.s.Phase != Waits {
+	if !slices.Contains(waiting, w.s.Phase) {
 		return
 	}
 	if do := w.hear(Event{Kind: Turn}); do.Action == Order {
@@ -367,7 +386,7 @@ func (w *world) without(listed map[int64]*machine) {
 }
 
 func (w *world) with(listed map[int64]*machine, many bool) {
-	m := listed[w.s.Instance]
+	m := listed[w.s.Instance()]
 	if !w.wanted && w.choose(2) == 0 {
 		w.carry(w.hear(Event{Kind: Cancel, End: End{State: task.Stopped, Cancelled: true}}), m, false)
 		return
@@ -413,7 +432,7 @@ func (w *world) with(listed map[int64]*machine, many bool) {
 // walk lets an order live for some turns.
 func walk(t *testing.T, choose func(n int) int, turns int) {
 	w := &world{T: t, choose: choose, wanted: true, now: time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)}
-	w.s = State{Phase: Waits, Number: 1}
+	w.s = State{Phase: Waits}
 	w.r = Rules{
 		Settle: time.Minute, Boot: 5 * time.Minute, Runtime: 20 * time.Minute,
 		BillWait: []time.Duration{0, time.Hour}[choose(2)], Retries: choose(3), Machines: choose(4),
@@ -454,7 +473,7 @@ func events(at time.Time) []Event {
 	var out []Event
 	for _, k := range []Kind{
 		Turn, Sent, Made, Refused, Flawed, NoAnswer, Shown, There, Gone, Loads, Running, Exits, Halts, Wanes, Falters, Wrong, NoImage, Heard,
-		DoomedLost, DoomedGone, DoomedShown, Double, Found, Missing, Unwanted, Rejected, Quiet, Unpaid, Paid, Unbegun,
+		DoomedLost, DoomedGone, DoomedShown, Double, Found, Missing, Unwanted, Rejected, Quiet, Unpaid, Paid, Unbegun, Deaf, Legible,
 	} {
 		out = append(out, Event{Kind: k})
 	}
@@ -465,7 +484,7 @@ func events(at time.Time) []Event {
 		Event{Kind: Missing, Many: true}, Event{Kind: Missing, Itself: true}, Event{Kind: Unwanted, Hidden: true}, Event{Kind: Rejected, Lacking: true}, Event{Kind: Quiet, Stopped: true},
 		Event{Kind: Quiet, Stopped: true, Bid: true}, Event{Kind: DoomedShown, Begun: true}, Event{Kind: Tells, Word: "3"}, Event{Kind: Tells, Word: "x"},
 		Event{Kind: Billed}, Event{Kind: Billed, Itself: true}, Event{Kind: Billed, Itself: true, Complete: true},
-		Event{Kind: Last, End: End{State: task.Error}, Word: "0"}, Event{Kind: Double, ID: 2}, Event{Kind: DoomedGone, ID: 2})
+		Event{Kind: Last, End: End{State: task.Error}, Word: "0"}, Event{Kind: Double, ID: 2}, Event{Kind: Double, ID: 3, Number: 1}, Event{Kind: Unseen, ID: 4, Number: 1}, Event{Kind: DoomedGone, ID: 2}, Event{Kind: DoomedLost, ID: 2})
 	for n := range out {
 		if out[n].At = at; out[n].ID == 0 {
 			out[n].ID = 1
@@ -489,7 +508,7 @@ func walkAll(t *testing.T, most int, billWait time.Duration, do func(at int, h h
 	}
 	seen := map[string]bool{}
 	phases := map[Phase]int{}
-	queue := []*place{{State: State{Phase: Waits, Number: 1}, at: begin}}
+	queue := []*place{{State: State{Phase: Waits}, at: begin}}
 	for n := 0; n < len(queue) && n < most; n++ {
 		p := queue[n]
 		if phases[p.Phase]++; phases[p.Phase] > most/25 {
@@ -498,8 +517,10 @@ func walkAll(t *testing.T, most int, billWait time.Duration, do func(at int, h h
 		for _, pass := range []time.Duration{time.Minute, 2 * time.Hour} {
 			at := p.at.Add(pass)
 			for _, e := range events(at) {
-				if e.Kind == Made && p.IsDoomed(e.ID) {
-					continue // no id is given twice
+				if e.Kind == Made || e.Kind == Found || e.Kind == Flawed {
+					for p.Try(e.ID) != nil { // no id is given twice
+						e.ID++
+					}
 				}
 				h, row, wrong := hear(p.State, e, r)
 				if wrong != "" {
@@ -513,7 +534,7 @@ func walkAll(t *testing.T, most int, billWait time.Duration, do func(at int, h h
 				if row >= 0 {
 					do(row, h)
 				}
-				if s := h.after; s.Tries < 3 && s.Rejected < 7 {
+				if s := h.after; s.Instances() < 3 && len(s.Tries) < 4 && s.count(func(t Try) bool { return t.Fate == Spare }) < 2 && s.Rejected < 7 {
 					if key := alike(s, at); !seen[key] {
 						seen[key] = true
 						queue = append(queue, &place{State: s, at: at, after: p, by: e})
@@ -527,19 +548,30 @@ func walkAll(t *testing.T, most int, billWait time.Duration, do func(at int, h h
 
 // alike is the same for states that differ only a little in how long ago something was.
 func alike(s State, at time.Time) string {
+	if s.Phase == Boots || s.Phase == Runs {
+		s.Tries = slices.DeleteFunc(slices.Clone(s.Tries), func(t Try) bool { return t.Fate != Current && t.Fate != WasLost })
+	}
 	old := func(t time.Time) string {
 		if t.IsZero() {
 			return "-"
 		}
 		return fmt.Sprint(at.Sub(t) > 0, at.Sub(t) >= time.Minute, at.Sub(t) > 30*time.Minute)
 	}
-	out := fmt.Sprint(s.Phase, old(s.Since), s.Instance, s.Ran.IsZero(), s.Told, s.Tries, s.Losses, s.Asked.IsZero(), s.Rejected%5 == 4, s.Held.After(at))
-	for _, d := range []Doubt{Unlisted, Silent, Offline} {
-		l := s.Doubts[d]
-		out += fmt.Sprint(d, min(l.Times, 3), old(l.First))
-	}
-	for _, d := range s.Doomed {
-		out += fmt.Sprint(d.ID, min(d.Absent, 2), d.Counted)
+	out := fmt.Sprint(s.Phase, old(s.Since), s.Rejected%5 == 4, s.HeldUntil().After(at))
+	for _, t := range s.Tries {
+		if !t.Gone.IsZero() && t.Fate != Current {
+			out += fmt.Sprint("|", t.ID, t.Fate == WasLost)
+			continue
+		}
+		out += fmt.Sprint("|", t.ID, t.Fate, t.Ran.IsZero(), t.Told, t.Gone.IsZero(), t.ID == 0 && at.Sub(t.Born) > 30*time.Minute)
+		for _, d := range []Doubt{Unlisted, Silent, Offline} {
+			l := t.Looks[d]
+			if s.isDoomed(t) {
+				out += fmt.Sprint(min(l.Times, 2))
+				continue
+			}
+			out += fmt.Sprint(d, min(l.Times, 3), old(l.First))
+		}
 	}
 	return out
 }

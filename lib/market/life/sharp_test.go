@@ -13,12 +13,12 @@ func TestTableIsSharp(t *testing.T) {
 	defer func() { table = whole }()
 	met := map[int][]heard{}
 	keep := func(at int, h heard) {
-		if n := len(met[at]); n < 150 && (n < 40 || len(h.was.Doomed)+h.was.Tries+h.was.Losses > n%5) {
+		if n := len(met[at]); n < 150 && (n < 40 || len(h.was.Doomed())+len(h.was.Tries)+h.was.Losses() > n%5) {
 			met[at] = append(met[at], h)
 		}
 	}
 	phases := walkAll(t, 8000, time.Hour, keep)
-	for _, p := range []Phase{Waits, Asked, Boots, Runs, Unbilled, Over} {
+	for _, p := range []Phase{Waits, Held, Asked, Boots, Runs, Unbilled, Over} {
 		if phases[p] < 50 {
 			t.Errorf("%d states that are %s", phases[p], p)
 		}

@@ -17,65 +17,60 @@ type row struct {
 }
 
 var (
-	without = []Phase{Waits, Asked}
+	waiting = []Phase{Waits, Held}
+	without = []Phase{Waits, Held, Asked}
 	present = []Phase{Boots, Runs}
 	with    = []Phase{Boots, Runs, Unbilled}
-	all     = []Phase{Waits, Asked, Boots, Runs, Unbilled, Over}
+	all     = []Phase{Waits, Held, Asked, Boots, Runs, Unbilled, Over}
 )
 
 // table is what follows: of the rows that fit, the first one. Where none fits, nothing does.
 var table = []row{
 	// Nothing is ordered while an instance may run the task.
-	{[]Phase{Waits}, Turn, (*step).hasDoomed, func(x *step) {
-		x.wait("instance %d may still run the task, and is being destroyed", x.Doomed[0].ID)
+	{waiting, Turn, (*step).hasDoomed, func(x *step) {
+		x.wait("instance %d may still run the task, and is being destroyed", x.Doomed()[0])
 	}},
-	{[]Phase{Waits}, Turn, (*step).isHeld, func(x *step) {
-		x.wait("the order is held for %v: %s", x.Held.Sub(x.e.At).Round(time.Second), x.Status)
+	{[]Phase{Held}, Turn, func(x *step) bool { return x.HeldUntil().After(x.e.At) }, func(x *step) {
+		x.wait("the order is held for %v: %s", x.HeldUntil().Sub(x.e.At).Round(time.Second), x.Status)
 	}},
-	{[]Phase{Waits}, Turn, nil, does(Order)},
+	{waiting, Turn, nil, does(Order)},
 	{[]Phase{Asked}, Turn, nil, does(Find)},
 	{[]Phase{Over}, Turn, func(x *step) bool { return !x.hasDoomed() && x.isSettled() }, does(Close)},
 
 	{without, Unwanted, (*step).hasDoomed, does(Nothing)},
 	{[]Phase{Asked}, Unwanted, func(x *step) bool { return x.e.Hidden || !x.isSettled() }, does(Nothing)},
-	{without, Unwanted, func(x *step) bool { return x.Tries > 0 || !x.Pending().IsZero() }, func(x *step) {
+	{without, Unwanted, func(x *step) bool { return len(x.Tries) > 0 }, func(x *step) {
 		x.finish(End{State: task.Stopped, Reason: "its task has ended"})
 	}},
 	{without, Unwanted, nil, does(Forget)},
 
 	// A request, and its answer.
-	{[]Phase{Waits}, Sent, nil, func(x *step) { x.Doubts, x.Phase, x.Since = nil, Asked, x.e.At }},
-	{[]Phase{Asked}, Made, nil, func(x *step) { x.own(x.e.At) }},
-	{[]Phase{Asked}, Refused, nil, func(x *step) { x.want() }},
+	{waiting, Sent, nil, func(x *step) {
+		x.Tries = append(x.Tries, Try{Number: x.Number(), Terms: x.e.Terms, Born: x.e.At})
+		x.Phase, x.Since = Asked, x.e.At
+	}},
+	{[]Phase{Asked}, Made, nil, func(x *step) { x.has(x.e.At) }},
+	{[]Phase{Asked}, Refused, nil, (*step).refused},
 	{[]Phase{Asked}, Rejected, nil, (*step).reject},
 	{[]Phase{Asked}, Flawed, nil, func(x *step) {
-		x.doom(x.e.ID)
-		x.Number++ // it may appear in lists for a while, and must not be taken for the next one
-		x.want()
+		x.own().ID = x.e.ID // it may appear in lists for a while, and must not be taken for the next one
+		x.give(Spare)
 		x.do.Action = Destroy
 	}},
-	{[]Phase{Asked}, NoAnswer, nil, func(x *step) { x.Asked = x.e.At }},
+	{[]Phase{Asked}, NoAnswer, nil, func(x *step) { x.own().Born = x.e.At }},
 
 	// A request that was not answered. If its instance appears later, its label shows that it is not needed.
-	{without, Found, func(x *step) bool { return x.doomed() == nil }, (*step).find},
+	{without, Found, func(x *step) bool { return x.Try(x.e.ID) == nil }, (*step).find},
 	{[]Phase{Asked}, Missing, func(x *step) bool { return x.isUnmade() && x.e.Itself }, does(AskBill)},
-	{[]Phase{Asked}, Missing, (*step).isUnmade, (*step).unmade},
+	{[]Phase{Asked}, Missing, (*step).isUnmade, func(x *step) { x.give(Unmade) }},
 	{[]Phase{Asked}, Missing, nil, func(x *step) { x.wait("it is not known yet whether an order has gone through") }},
 	// The bill does not show it either.
 	{[]Phase{Asked}, Billed, func(x *step) bool { return !x.e.Complete && x.e.At.Sub(x.Pending()) < x.r.BillWait }, func(x *step) {
 		x.wait("it is not known whether an order has gone through before the agent was away: waiting for the bill, which shows it")
 	}},
-	{[]Phase{Asked}, Billed, func(x *step) bool { return !x.e.Complete && x.r.BillWait > 0 }, (*step).unmade},
+	{[]Phase{Asked}, Billed, func(x *step) bool { return !x.e.Complete && x.r.BillWait > 0 }, func(x *step) { x.give(Unmade) }},
 	{[]Phase{Asked}, Billed, nil, func(x *step) {
-		why := "the answer to an order was lost before the agent was away, and whether the task has run is not known"
-		if x.Losses >= x.r.Retries {
-			x.fail(why)
-			return
-		}
-		x.unmade()
-		x.Losses++
-		x.Status = x.again(why)
-		x.do = Do{Action: Lost, Why: why}
+		x.lose("the answer to an order was lost before the agent was away, and whether the task has run is not known", false)
 	}},
 
 	// An instance that lists lack.
@@ -101,9 +96,9 @@ var table = []row{
 	}},
 
 	// What its row shows.
-	{with, Tells, nil, func(x *step) { x.Told = x.e.Word }},
+	{with, Tells, nil, func(x *step) { x.own().Told = x.e.Word }},
 	{[]Phase{Boots}, Wrong, nil, func(x *step) { x.fault(x.e.Why, true) }},
-	{with, Unbegun, nil, func(x *step) { x.part(Fault, x.e.Why, true); x.faulty(x.e.Why, true) }},
+	{with, Unbegun, nil, func(x *step) { x.part(Fault, x.e.Why, NeverBegan); x.faulty(x.e.Why, true) }},
 	{[]Phase{Boots}, NoImage, nil, func(x *step) { x.fail(x.e.Why) }},
 	{[]Phase{Boots}, Loads, func(x *step) bool { return x.r.Boot > 0 && x.e.At.Sub(x.Since) > x.r.Boot }, func(x *step) {
 		x.fault("the image was not loaded within boot_timeout", true)
@@ -138,7 +133,7 @@ var table = []row{
 
 	// Money. When there is none, the market stops all instances.
 	{present, Unpaid, (*step).isSilent, func(x *step) { x.lose("the instance was stopped: "+x.e.Why, false) }},
-	{[]Phase{Boots}, Unpaid, nil, func(x *step) { x.part(Fault, x.e.Why, false); x.Status = x.e.Why }},
+	{[]Phase{Boots}, Unpaid, nil, func(x *step) { x.part(Fault, x.e.Why, Faulty); x.Status = x.e.Why }},
 	{present, Paid, (*step).isSilent, func(x *step) {
 		x.fail("the instance was stopped, without an exit code of the task" + x.e.Why)
 	}},
@@ -149,23 +144,12 @@ var table = []row{
 	{with, Last, nil, func(x *step) { x.finish(x.lastEnd()) }},
 
 	// What is to be destroyed, until it is gone.
-	{all, Double, func(x *step) bool { return x.e.ID != x.Instance || x.Phase == Over }, func(x *step) { x.doom(x.e.ID) }},
+	{all, Double, func(x *step) bool { return x.e.ID > 0 && (x.e.ID != x.Instance() || x.Phase == Over) }, (*step).doom},
+	{all, Unseen, (*step).isUnknown, func(x *step) { x.doom(); x.gone() }},
 	{without, DoomedShown, (*step).hasBegun, (*step).begun},
-	{all, DoomedShown, nil, (*step).remains},
-	{all, DoomedLost, nil, func(x *step) {
-		if d := x.doomed(); d != nil {
-			if x.e.At.After(d.Seen) {
-				d.Absent, d.Seen = d.Absent+1, x.e.At
-			}
-			switch {
-			case x.Phase != Over:
-				x.do.Action = AskID
-			case d.Absent >= 2: // nothing follows
-				x.undoom()
-			}
-		}
-	}},
-	{all, DoomedGone, nil, (*step).undoom},
+	{all, DoomedLost, func(x *step) bool { return x.doomed() != nil && x.Phase != Over }, does(AskID)},
+	{all, DoomedLost, func(x *step) bool { d := x.doomed(); return d != nil && d.Looks[Unlisted].Times >= 2 }, (*step).gone},
+	{all, DoomedGone, nil, (*step).gone},
 }
 
 // The words of states that others look for.
@@ -176,10 +160,13 @@ const (
 
 func does(a Action) func(*step) { return func(x *step) { x.do.Action = a } }
 
-func (x *step) hasDoomed() bool { return len(x.Doomed) > 0 }
-func (x *step) isHeld() bool    { return x.Held.After(x.e.At) }
-func (x *step) isUnseen() bool  { return x.Ran.IsZero() }
-func (x *step) hasTold() bool   { _, told := Word(x.Told); return told }
+func (x *step) hasDoomed() bool { return len(x.Doomed()) > 0 }
+func (x *step) isUnseen() bool  { return x.Own().Ran.IsZero() }
+func (x *step) hasTold() bool   { _, told := Word(x.Own().Told); return told }
+
+// saw is how often in a row a doubt was seen, and lasted for how long.
+func (x *step) saw(d Doubt) int              { return x.Own().Looks[d].Times }
+func (x *step) lasted(d Doubt) time.Duration { return x.e.At.Sub(x.Own().Looks[d].First) }
 
 // isSettled reports whether an instance of a request that was not answered would have been listed long ago.
 func (x *step) isSettled() bool {
@@ -190,14 +177,7 @@ func (x *step) isSettled() bool {
 // isUnmade reports whether enough lists lack the instance of a request that was not answered. Nothing else tells of it, as its id
 // is not known, so they have to for long.
 func (x *step) isUnmade() bool {
-	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Pending()) >= ManySettles*x.r.Settle
-}
-
-// unmade gives a request up that was not answered.
-func (x *step) unmade() {
-	x.Asked = x.Pending()
-	x.Number++
-	x.want()
+	return x.saw(Unlisted) >= 2 && x.e.At.Sub(x.Pending()) >= ManySettles*x.r.Settle
 }
 
 // isMissing reports whether enough lists lack the instance to ask for it by its id. Lists lag.
@@ -206,7 +186,7 @@ func (x *step) isMissing() bool {
 	if x.e.Many {
 		patience *= ManySettles
 	}
-	return x.Doubts[Unlisted].Times >= 2 && x.e.At.Sub(x.Created) >= x.r.Settle && x.lasted(Unlisted) >= patience
+	return x.saw(Unlisted) >= 2 && x.e.At.Sub(x.Own().Born) >= x.r.Settle && x.lasted(Unlisted) >= patience
 }
 
 func (x *step) awaitsBill() bool {
@@ -216,10 +196,12 @@ func (x *step) awaitsBill() bool {
 // isSilent reports whether the container has ended, and said nothing, for long enough: it may be started again, and
 // its log may lag behind.
 func (x *step) isSilent() bool {
-	return x.Doubts[Silent].Times >= SilentTimes && x.lasted(Silent) >= x.r.Settle
+	return x.saw(Silent) >= SilentTimes && x.lasted(Silent) >= x.r.Settle
 }
 
-func (x *step) isLate() bool { return x.r.Runtime > 0 && x.e.At.Sub(x.Ran) > x.r.Runtime+time.Minute }
+func (x *step) isLate() bool {
+	return x.r.Runtime > 0 && x.e.At.Sub(x.Own().Ran) > x.r.Runtime+time.Minute
+}
 
 func (x *step) tooLate() {
 	late, _ := Word("late")
@@ -230,67 +212,80 @@ func (x *step) wait(format string, args ...any) {
 	x.do = Do{Action: Wait, Why: fmt.Sprintf(format, args...)}
 }
 
-func (x *step) want() { x.Phase, x.Since, x.Doubts = Waits, x.e.At, nil }
+func (x *step) want(p Phase) { x.Phase, x.Since = p, x.e.At }
 
-// own makes an instance that of the order.
-func (x *step) own(created time.Time) {
-	x.Instance, x.Created, x.Phase, x.Since = x.e.ID, created, Boots, x.e.At
-	x.Ran, x.Told, x.Doubts, x.Status = time.Time{}, "", nil, Loading
-	x.Rejected, x.Held = 0, time.Time{}
-	x.Tries++
+// refused forgets a request that has made nothing.
+func (x *step) refused() {
+	x.Tries = slices.DeleteFunc(x.Tries, func(t Try) bool { return t.Fate == Current })
+	x.want(Waits)
+}
+
+// has enters the id of the order's own instance.
+func (x *step) has(born time.Time) {
+	t := x.own()
+	t.ID, t.Born, t.Looks = x.e.ID, born, nil
+	x.Phase, x.Since, x.Status, x.Rejected = Boots, x.e.At, Loading, 0
 	x.do.Action = Note
 }
 
 // find makes an instance that a list shows that of the order. The market's clock may differ.
 func (x *step) find() {
-	created := x.e.Born
-	if created.IsZero() || created.After(x.e.At) {
-		created = x.e.At
+	born := x.e.Born
+	if born.IsZero() || born.After(x.e.At) {
+		born = x.e.At
 	}
-	if x.Phase == Asked && created.Before(x.Since) {
-		created = x.Since
+	if x.Phase == Asked && born.Before(x.Since) {
+		born = x.Since
+	}
+	if x.own() == nil {
+		x.Tries = append(x.Tries, Try{Number: x.Number()})
 	}
 	if x.e.Number > 0 {
-		x.Number = x.e.Number
+		x.own().Number = x.e.Number
 	}
-	x.Asked = time.Time{}
-	x.own(created)
+	x.has(born)
 }
 
 func (x *step) back() {
-	if x.Phase = Runs; x.Ran.IsZero() {
+	if x.Phase = Runs; x.isUnseen() {
 		x.Phase = Boots
 	}
 }
 
 func (x *step) run(a Action) {
-	x.Phase, x.Since, x.Ran = Runs, x.e.At, x.e.At
+	x.Phase, x.Since, x.own().Ran = Runs, x.e.At, x.e.At
 	x.do.Action = a
 }
 
 // reject counts an offer with which the market has rejected the order. The offer may be at fault, so the next one is
 // tried; after several in a row, the order is held.
 func (x *step) reject() {
-	x.want()
+	x.refused()
 	x.Status = x.e.Why
 	if x.Rejected++; x.e.Lacking {
 		x.Rejected = (x.Rejected + OffersInARow - 1) / OffersInARow * OffersInARow // other offers do not help
 	}
-	if x.Rejected%OffersInARow != 0 {
-		return
+	if x.Rejected%OffersInARow == 0 {
+		x.want(Held)
+		x.do.Action = Hold
 	}
-	x.Held = x.e.At.Add(min(firstHold<<min(x.Rejected/OffersInARow-1, 10), longestHold))
-	x.do.Action = Hold
 }
 
-// part gives the instance up: it is to be destroyed.
-func (x *step) part(a Action, why string, counted bool) {
-	x.doom(x.Instance)
-	at := slices.IndexFunc(x.Doomed, func(d Doomed) bool { return d.ID == x.Instance })
-	x.Doomed[at].Counted = counted
-	x.Instance, x.Ran, x.Told = 0, time.Time{}, ""
-	x.Number++
-	x.want()
+// give gives the own try up: its instance, if there is one, is to be destroyed.
+func (x *step) give(f Fate) {
+	t := x.own()
+	if t.Fate = f; t.ID == 0 {
+		t.Looks = nil
+	}
+	for _, d := range []Doubt{Silent, Offline, Mute} {
+		t.forget(d)
+	}
+	x.want(Waits)
+}
+
+// part gives the own instance up, and says so.
+func (x *step) part(a Action, why string, f Fate) {
+	x.give(f)
 	x.do = Do{Action: a, Why: why}
 }
 
@@ -300,14 +295,14 @@ func (x *step) fault(why string, avoid bool) {
 		x.readTold()
 		return
 	}
-	x.part(Fault, why, false)
+	x.part(Fault, why, Faulty)
 	x.faulty(why, avoid)
 }
 
 // faulty says what becomes of an order whose machine was at fault.
 func (x *step) faulty(why string, avoid bool) {
 	x.do.Avoid = avoid
-	if x.Status = why + "; another one is ordered when it is gone"; x.Tries-x.Losses >= x.r.Machines {
+	if x.Status = why + "; another one is ordered when it is gone"; x.Instances()-x.Losses() >= x.r.Machines {
 		x.end(End{State: task.Error, Reason: "no machine could run the image: " + why})
 	}
 }
@@ -319,56 +314,50 @@ func (x *step) lose(why string, avoid bool) {
 		x.readTold()
 		return
 	}
-	if x.Losses >= x.r.Retries {
+	if x.Losses() >= x.r.Retries {
 		if x.r.Retries > 0 {
-			why += fmt.Sprintf("; the task was started again %d of %d times that retries_on_loss allows", x.Losses, x.r.Retries)
+			why += fmt.Sprintf("; the task was started again %d of %d times that retries_on_loss allows", x.Losses(), x.r.Retries)
 		}
 		x.fail(why)
 		x.do.Avoid = avoid
 		return
 	}
-	x.Losses++
-	x.part(Lost, why, true)
+	x.part(Lost, why, WasLost)
 	x.do.Avoid, x.Status = avoid, x.again(why)
 }
 
 func (x *step) again(why string) string {
-	return fmt.Sprintf("%s; the task is started again (%d of %d)", why, x.Losses, x.r.Retries)
+	return fmt.Sprintf("%s; the task is started again (%d of %d)", why, x.Losses(), x.r.Retries)
+}
+
+// isUnknown reports whether an instance is not that of the request that waits for an answer, nor another one that is known.
+func (x *step) isUnknown() bool {
+	return x.e.ID > 0 && x.Try(x.e.ID) == nil && (x.Phase != Asked || x.Number() != x.e.Number)
 }
 
 // hasBegun reports whether a doomed instance may have begun the task although it was given up before it was seen running.
 func (x *step) hasBegun() bool {
 	d := x.doomed()
-	return d != nil && x.e.Begun && !d.Counted
+	return d != nil && x.e.Begun && d.Fate != WasLost && d.Fate != NeverBegan
 }
 
 // begun counts that start: the task may not run again unless it may after a loss.
 func (x *step) begun() {
-	x.remains()
-	x.doomed().Counted = true
 	why := fmt.Sprintf("%s; instance %d may have begun the task before it was gone", x.Status, x.e.ID)
-	if x.Losses >= x.r.Retries {
+	if x.Losses() >= x.r.Retries {
 		x.fail(why)
 		return
 	}
-	x.Losses++
+	x.doomed().Fate = WasLost
 	x.Status = x.again(why)
 	x.do = Do{Action: Lost, Why: why}
-}
-
-func (x *step) remains() {
-	if d := x.doomed(); d != nil {
-		if d.Absent = 0; x.e.At.After(d.Seen) {
-			d.Shown, d.Seen = d.Shown+1, x.e.At
-		}
-	}
 }
 
 func (x *step) fail(why string) { x.finish(End{State: task.Error, Reason: why}) }
 
 // readTold has the log read for the last time: the entrypoint has told the end elsewhere.
 func (x *step) readTold() {
-	e, _ := Word(x.Told)
+	e, _ := Word(x.own().Told)
 	x.do = Do{Action: Read, End: e}
 }
 
@@ -378,7 +367,7 @@ func (x *step) lastEnd() End {
 	if x.e.End.Cancelled {
 		return x.e.End
 	}
-	for _, word := range []string{x.e.Word, x.Told} {
+	for _, word := range []string{x.e.Word, x.own().Told} {
 		if e, said := Word(word); said {
 			return e
 		}
@@ -392,25 +381,38 @@ func (x *step) finish(e End) {
 }
 
 // end ends the order. Its instance is not needed any more.
-func (x *step) end(e End) {
-	x.Asked = x.Pending()
-	x.Phase, x.do.End = Over, e
-	x.doom(x.Instance)
-}
+func (x *step) end(e End) { x.Phase, x.do.End = Over, e }
 
-func (x *step) doom(id int64) {
-	if id > 0 && !x.IsDoomed(id) {
-		x.Doomed = append(x.Doomed, Doomed{ID: id})
+// doom enters an instance that nobody needs: that of a request without an answer, by its label, or one that is not
+// known. One that was gone is back.
+func (x *step) doom() {
+	t := x.Try(x.e.ID)
+	if t == nil {
+		at := slices.IndexFunc(x.Tries, func(t Try) bool {
+			return t.ID == 0 && t.Number == x.e.Number && (t.Fate != Current || x.Phase == Over)
+		})
+		if at < 0 {
+			at = len(x.Tries)
+			x.Tries = append(x.Tries, Try{Number: x.e.Number, Fate: Spare})
+		}
+		t = &x.Tries[at]
+		t.ID = x.e.ID
+	}
+	if !t.Gone.IsZero() {
+		t.Gone, t.Looks = time.Time{}, nil
 	}
 }
 
-func (x *step) doomed() *Doomed {
-	if at := slices.IndexFunc(x.Doomed, func(d Doomed) bool { return d.ID == x.e.ID }); at >= 0 {
-		return &x.Doomed[at]
+func (x *step) doomed() *Try {
+	if t := x.Try(x.e.ID); t != nil && x.isDoomed(*t) {
+		return t
 	}
 	return nil
 }
 
-func (x *step) undoom() {
-	x.Doomed = slices.DeleteFunc(x.Doomed, func(d Doomed) bool { return d.ID == x.e.ID })
+// gone enters that there is no such instance any more.
+func (x *step) gone() {
+	if d := x.doomed(); d != nil {
+		d.Gone, d.Looks = d.until(x.e.At), nil
+	}
 }

@@ -59,7 +59,7 @@ func TestGraceOfTheOrder(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				o.Grace = 0
+				o.Own().Grace = 0
 				if err := s.save(o); err != nil {
 					t.Fatal(err)
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -30,7 +31,7 @@ func (r *Runner) reconcile(ctx context.Context, v *view, open []*order) {
 	if r.BillInterval <= 0 {
 		return
 	}
-	wanted := slices.ContainsFunc(open, func(o *order) bool { return o.Instance != 0 || !o.Asked.IsZero() })
+	wanted := slices.ContainsFunc(open, func(o *order) bool { return len(o.Tries) > 0 })
 	done, err := r.recent(r.now().Add(-billTime))
 	if err != nil || !wanted && len(done) == 0 {
 		return
@@ -70,8 +71,10 @@ func (r *Runner) reconcile(ctx context.Context, v *view, open []*order) {
 // the same request.
 func reach(from time.Time, lists ...[]*order) time.Time {
 	for _, o := range slices.Concat(lists...) {
-		if o.Instance != 0 && !o.Created.IsZero() && o.Created.Before(from) {
-			from = o.Created
+		for _, t := range o.Tries {
+			if !t.Born.IsZero() && t.Born.Before(from) {
+				from = t.Born
+			}
 		}
 	}
 	return from.UTC().Truncate(24 * time.Hour)
@@ -80,8 +83,9 @@ func reach(from time.Time, lists ...[]*order) time.Time {
 // charged is what was billed for an instance, and the order whose label it bears, if that is one of
 // this agent's.
 type charged struct {
-	bill
-	order string
+	life.Bill
+	order  string
+	number int
 }
 
 // charges returns what was billed since a time, by instance.
@@ -99,9 +103,9 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 		}
 		b := out[c.Instance]
 		if l, ok := ParseLabel(c.Label); ok && l.Agent == r.Agent {
-			b.order = nameOf(l.Task, l.Attempt)
+			b.order, b.number = nameOf(l.Task, l.Attempt), l.Number
 		}
-		b.bill = bill{b.Amount + c.Amount, latest(b.Until, c.Until)}
+		b.Bill = life.Bill{Amount: b.Amount + c.Amount, Until: latest(b.Until, c.Until)}
 		out[c.Instance] = b
 	}
 	if odd > 0 {
@@ -119,7 +123,7 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 // from before the instance was missed does not count. All orders of a turn request the same bill as
 // reconcile, which may have many pages; if it cannot be read, only one of them asks.
 func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) (word string, complete bool) {
-	if r.BillInterval <= 0 || o.Told != "" {
+	if r.BillInterval <= 0 || o.Own().Told != "" {
 		return "", false
 	}
 	now := r.now()
@@ -135,9 +139,9 @@ func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) (word string
 		return "", errors.Is(v.billErr, vastai.ErrAuth) // such a key cannot read bills
 	}
 	for _, c := range list {
-		if c.Instance == o.Instance {
-			word = cmp.Or(o.fill(vastai.Instance{ID: c.Instance, Label: c.Label, Machine: o.Machine}), word)
-			complete = complete || c.Until.After(latest(o.Seen, o.Created).Add(r.grace(o))) && !c.Until.After(now)
+		if own := o.Own(); c.Instance == own.ID {
+			word = cmp.Or(o.fill(vastai.Instance{ID: c.Instance, Label: c.Label, Machine: own.Machine}), word)
+			complete = complete || c.Until.After(latest(own.Seen, own.Born).Add(r.grace(*own))) && !c.Until.After(now)
 		}
 	}
 	return word, complete
@@ -145,30 +149,19 @@ func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) (word string
 
 // enter records bills of the order's instances, and reports whether there was anything new. An
 // instance that bears the order's label, but that the order does not know, was created by a request
-// whose answer was lost: no list has shown it, or it was a duplicate.
+// whose answer was lost: no list has shown it, or it was a duplicate. It is gone.
 func (o *order) enter(charges map[int64]charged) bool {
 	changed := false
 	for _, id := range slices.Sorted(maps.Keys(charges)) {
-		if charges[id].order == o.name() && !slices.Contains(o.instances(), id) {
-			o.Past = append(o.Past, spell{ID: id, Unseen: true})
+		c := charges[id]
+		if c.order == o.name() && o.Try(id) == nil {
+			o.State, _ = o.Next(life.Event{Kind: life.Unseen, At: c.Until, ID: id, Number: c.number}, life.Rules{})
 		}
-	}
-	for _, id := range o.instances() {
-		c, ok := charges[id]
-		if !ok || o.Bills[id] == c.bill {
-			continue
-		}
-		if id != o.Instance && c.Amount < o.Bills[id].Amount {
+		t := o.Try(id)
+		if t == nil || t.Bill != nil && (*t.Bill == c.Bill || t.Fate != life.Current && c.Amount < t.Bill.Amount) {
 			continue // for an earlier instance, the first days may be missing
 		}
-		if o.End != nil && slices.Contains(o.Past, spell{ID: id, Unseen: true}) {
-			o.End.Cost += c.Amount - o.Bills[id].Amount
-		}
-		if o.Bills == nil {
-			o.Bills = map[int64]bill{}
-		}
-		o.Bills[id] = c.bill
-		changed = true
+		t.Bill, changed = &c.Bill, true
 	}
 	return changed
 }
@@ -176,11 +169,10 @@ func (o *order) enter(charges map[int64]charged) bool {
 // instances returns those that the order has had.
 func (o *order) instances() []int64 {
 	var ids []int64
-	for _, p := range o.Past {
-		ids = append(ids, p.ID)
-	}
-	if o.Instance != 0 {
-		ids = append(ids, o.Instance)
+	for _, t := range o.Tries {
+		if t.ID != 0 {
+			ids = append(ids, t.ID)
+		}
 	}
 	return ids
 }
@@ -189,8 +181,8 @@ func (o *order) instances() []int64 {
 func (o *order) billed() (total float64, ok bool) {
 	ids := o.instances()
 	for _, id := range ids {
-		b, known := o.Bills[id]
-		if !known {
+		b := o.Try(id).Bill
+		if b == nil {
 			return 0, false
 		}
 		total += b.Amount
@@ -233,8 +225,8 @@ func (r *Runner) noteBill(o *order) {
 		return
 	}
 	err := r.note(Entry{
-		Time: r.now().UTC(), Event: "billed", Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: o.Instance,
-		State: string(o.End.State), Cost: o.End.Cost, Billed: &total,
+		Time: r.now().UTC(), Event: "billed", Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: o.Instance(),
+		State: string(o.End.State), Cost: o.cost(r.now()), Billed: &total,
 	})
 	if err != nil {
 		r.fail("a bill could not be noted", o.name(), err)
@@ -255,7 +247,7 @@ func (r *Runner) recent(after time.Time) ([]*order, error) {
 			continue
 		}
 		o, err := r.read(doneDir, name)
-		if err == nil && o.End != nil && o.End.At.After(after) && (len(o.instances()) > 0 || !o.Asked.IsZero()) {
+		if err == nil && o.End != nil && o.End.At.After(after) && len(o.Tries) > 0 {
 			out = append(out, o)
 		}
 	}
@@ -291,7 +283,7 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if o, err := r.read(ordersDir, name); err == nil && (len(o.instances()) > 0 || !o.Asked.IsZero()) {
+		if o, err := r.read(ordersDir, name); err == nil && len(o.Tries) > 0 {
 			orders = append(orders, o)
 		}
 	}
@@ -305,14 +297,13 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 		if len(o.instances()) == 0 {
 			continue
 		}
+		last := o.Last()
 		b := Bill{
-			Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Machine: o.Machine, GPU: o.GPU, Instances: o.instances(), Estimated: o.spent(),
-		}
-		if o.Instance != 0 {
-			b.Estimated += o.estimate(r.now())
+			Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Machine: last.Machine, GPU: last.GPU, Instances: o.instances(),
+			Estimated: o.estimate(r.now()),
 		}
 		if o.End != nil {
-			b.State, b.Ended, b.Estimated = o.End.State, o.End.At, o.End.Estimated
+			b.State, b.Ended = o.End.State, o.End.At
 		}
 		if total, ok := o.billed(); ok {
 			b.Billed = &total

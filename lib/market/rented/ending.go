@@ -11,6 +11,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/market/entry"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -48,9 +49,9 @@ func (r *Runner) arm(env map[string]string, command []string, o *order, m entry.
 		return cmp.Or(time.Duration(n)*time.Second, without)
 	}
 	job := entry.Job{
-		Command: command, Env: map[string]string{}, Label: r.label(o.Task, o.Attempt, o.Number), Machine: m,
+		Command: command, Env: map[string]string{}, Label: r.label(o.Task, o.Attempt, o.Number()), Machine: m,
 		Runtime: seconds(limitEnv, 24*time.Hour), Patience: cmp.Or(r.Limits.Boot, 20*time.Minute),
-		Grace: cmp.Or(r.Program.Grace, 10*time.Minute), Stop: !r.Program.Destroy,
+		Grace: r.Program.grace(), Stop: !r.Program.Destroy,
 		Load: env[loadEnv], Save: env[saveEnv], Interval: seconds(intervalEnv, 10*time.Minute),
 	}
 	out := map[string]string{}
@@ -69,13 +70,13 @@ func (r *Runner) arm(env map[string]string, command []string, o *order, m entry.
 	}
 	maps.Copy(out, packed)
 	out[entry.NonceEnv], out[entry.URLEnv], out[entry.SumsEnv], out[entry.LabelEnv] = o.Nonce, r.Program.URL, r.Program.Sums, job.Label
-	if o.Grace, out[entry.GraceEnv] = -1, "-1"; !job.Stop {
-		o.Grace, out[entry.GraceEnv] = job.Grace, strconv.Itoa(int(job.Grace.Seconds()))
+	if out[entry.GraceEnv] = "-1"; !job.Stop {
+		out[entry.GraceEnv] = strconv.Itoa(int(job.Grace.Seconds()))
 	}
 	return out, nil
 }
 
-// graceOf returns an order's Grace, from what its container was given.
+// graceOf returns the grace of an instance, from what its container was given.
 func graceOf(given string) time.Duration {
 	n, err := strconv.Atoi(given)
 	if err != nil || n < 0 {
@@ -95,7 +96,7 @@ func (r *Runner) request(image, label string, env map[string]string) vastai.Orde
 // machine is what a container can look at of what was ordered.
 func (r *Runner) machine(o *order, offer vastai.Offer) entry.Machine {
 	m := entry.Machine{GPUs: offer.GPUs, GPU: offer.GPU, GPUMemory: int(offer.Number("gpu_ram")), Disk: int(r.Disk)}
-	for _, c := range r.All(o.wish()) {
+	for _, c := range r.All(o.Wish) {
 		if least, ok := c.Value.(float64); ok && c.Field == "cpu_ram" && (c.Op == "gte" || c.Op == "gt" || c.Op == "eq") {
 			m.Memory = max(m.Memory, int(least))
 		}
@@ -103,11 +104,13 @@ func (r *Runner) machine(o *order, offer vastai.Offer) entry.Machine {
 	return m
 }
 
-// grace returns an order's Grace, or the configured one if that is unknown.
-func (r *Runner) grace(o *order) time.Duration {
+func (p Program) grace() time.Duration { return cmp.Or(p.Grace, 10*time.Minute) }
+
+// grace returns the grace of an instance, or the configured one if that is unknown.
+func (r *Runner) grace(t life.Try) time.Duration {
 	switch {
-	case o.Grace != 0:
-		return o.Grace
+	case t.Grace != 0:
+		return t.Grace
 	case r.Program.Destroy:
 		return r.Program.Grace
 	}
@@ -120,30 +123,31 @@ const muteReads = 10
 // unread counts failures to read a log. If they last, that is reported once, in the agent's log and
 // in the task's own.
 func (r *Runner) unread(o *order, err error) {
+	was, now := o.Own().Looks[life.Mute].Times, r.now()
 	if err == nil {
-		if o.Mute >= muteReads {
+		if was >= muteReads {
 			r.remark(o, "the log can be read again")
 		}
-		o.Mute = 0
+		r.step(o, life.Event{Kind: life.Legible, At: now})
 		return
 	}
-	if o.Mute++; o.Mute == 1 && !errors.Is(err, vastai.ErrNotReady) {
+	r.step(o, life.Event{Kind: life.Deaf, At: now})
+	if was == 0 && !errors.Is(err, vastai.ErrNotReady) {
 		r.warn("the log could not be read this time", o, err)
 	}
-	if o.Mute != muteReads {
+	if was+1 != muteReads {
 		return
 	}
-	advice := fmt.Sprintf("try \"vastai logs %d\"; the key needs the permission group instance_read; the task itself continues", o.Instance)
+	advice := fmt.Sprintf("try \"vastai logs %d\"; the key needs the permission group instance_read; the task itself continues",
+		o.Instance())
 	r.warn("the log stays unreadable: "+advice, o, err)
-	r.remark(o, fmt.Sprintf("the log could not be read %d times in a row: %s; %s", o.Mute, why(err), advice))
+	r.remark(o, fmt.Sprintf("the log could not be read %d times in a row: %s; %s", muteReads, why(err), advice))
 }
 
 // why returns an error as text for a line of a log.
 func why(err error) string { return task.Clean(fault.Text(err)) }
 
 func dollars(f float64) string { return fmt.Sprintf("$%.4f", f) }
-
-func hours(d time.Duration) float64 { return max(0, d.Hours()) }
 
 // errNoEntry says that a container would have nothing to run its task with.
 var errNoEntry = fault.Hint(errors.New("this build was not released, so containers have nowhere to fetch vast-entry from"),

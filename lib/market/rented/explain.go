@@ -207,7 +207,7 @@ func (r *Runner) Waits(ctx context.Context) ([]string, error) {
 	}
 	for _, name := range names {
 		o, err := r.read(ordersDir, name)
-		if err != nil || o.Instance != 0 || o.End != nil {
+		if err != nil || o.Instance() != 0 || o.End != nil {
 			continue
 		}
 		if why := r.mayOrder(o); why != nil {

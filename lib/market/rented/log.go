@@ -3,7 +3,6 @@ package rented
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -32,15 +31,15 @@ const (
 // as cause has shown.
 func (r *Runner) listen(ctx context.Context, v *view, o *order, over bool, cause life.Event) (e life.Event, more bool, err error) {
 	now := r.now()
-	over = over || o.Told != ""
-	due := now.Sub(o.LogAt) >= r.LogInterval && v.logs > 0
+	over = over || o.Own().Told != ""
+	due := now.Sub(o.Log.At) >= r.LogInterval && v.logs > 0
 	if !over && !due || over && v.endings <= 0 {
 		return e, false, nil
 	}
 	quiet := life.Event{Kind: life.Quiet, At: now, Stopped: cause.Stopped, Bid: cause.Bid}
-	if _, err := os.Stat(o.Dir); err != nil {
+	if _, err := os.Stat(r.dir(o)); err != nil {
 		// The agent has yet to adopt it, or does not want it.
-		if !over || o.Doubts[life.Silent].Times+1 < life.SilentTimes {
+		if !over || o.Own().Looks[life.Silent].Times+1 < life.SilentTimes {
 			r.step(o, quiet)
 			return e, false, nil
 		}
@@ -91,7 +90,7 @@ func (r *Runner) readLast(ctx context.Context, o *order, e life.End) life.Event 
 	case e.Cancelled:
 	case isEnd(s.word):
 		out.Word = s.word
-	case isEnd(o.Told):
+	case isEnd(o.Own().Told):
 		o.unread = errEndless
 	}
 	return out
@@ -121,7 +120,7 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	var over, due []int64
 	mute := map[int64]bool{}
 	for _, o := range orders {
-		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
+		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance() })
 		if o.Phase == life.Over || at < 0 {
 			continue
 		}
@@ -131,12 +130,12 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 		if l, ok := ParseLabel(i.Label); ok && l.End != "" {
 			ended = true // and its container leaves the instance to the agent
 		}
-		mute[o.Instance] = o.Mute >= life.SilentTimes
+		mute[i.ID] = isMute(o)
 		switch {
 		case ended:
-			over = append(over, o.Instance)
-		case stage == vastai.Runs && now.Sub(o.LogAt) >= r.LogInterval:
-			due = append(due, o.Instance)
+			over = append(over, i.ID)
+		case stage == vastai.Runs && now.Sub(o.Log.At) >= r.LogInterval:
+			due = append(due, i.ID)
 		}
 	}
 	ids := append(over[:min(len(over), v.endings)], due[:min(len(due), v.logs)]...)
@@ -179,6 +178,9 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	readers.Wait()
 }
 
+// isMute reports whether the log of an order could not be read lately.
+func isMute(o *order) bool { return o.Own().Looks[life.Mute].Times >= life.SilentTimes }
+
 // log requests the log of an instance. If that could not be read lately, the timeout is shorter.
 func (r *Runner) log(ctx context.Context, id int64, lines int, mute bool) ([]byte, error) {
 	limit := r.LogTime
@@ -196,11 +198,11 @@ func (r *Runner) log(ctx context.Context, id int64, lines int, mute bool) ([]byt
 // fetch returns the log of an order, which this turn has already read or requests now.
 func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
 	if v != nil {
-		if l, ok := v.read[o.Instance]; ok {
+		if l, ok := v.read[o.Instance()]; ok {
 			return l.text, l.err
 		}
 	}
-	return r.log(ctx, o.Instance, logLines, o.Mute >= life.SilentTimes)
+	return r.log(ctx, o.Instance(), logLines, isMute(o))
 }
 
 // said is what a log says.
@@ -275,14 +277,14 @@ const maxOther = 64 << 10
 // readLog appends what is new in an instance's log to the task's output. Last says that it is not
 // read again. Where a task has written more since the last look than is shown, more is requested.
 func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*said, error) {
-	if o.Instance == 0 {
+	if o.Instance() == 0 {
 		return nil, vastai.ErrNotReady
 	}
 	text, err := r.fetch(ctx, v, o)
 	if errors.Is(err, errNoTime) {
 		return nil, err
 	}
-	o.LogAt = r.now()
+	o.Log.At = r.now()
 	if err != nil {
 		return nil, err
 	}
@@ -294,7 +296,7 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*sa
 		s := parse(text, o.Nonce, last)
 		more, to, joined := s.from(at)
 		if !joined && s.lines >= lines-1 && lines < mostLines {
-			if deeper, err := r.log(ctx, o.Instance, 10*lines, false); err == nil && len(deeper) >= len(text) {
+			if deeper, err := r.log(ctx, o.Instance(), 10*lines, false); err == nil && len(deeper) >= len(text) {
 				text = deeper
 				continue
 			}
@@ -312,20 +314,20 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*sa
 
 // written returns how much of an instance's output is in that of its task.
 func (r *Runner) written(o *order) (int64, error) {
-	size, err := sizeOf(o)
+	size, err := r.sizeOf(o)
 	if err != nil {
 		return 0, err
 	}
-	if size < o.LogFrom { // what was to be written was not
-		if err := r.moved(o, size, o.LogRead); err != nil {
+	if size < o.Log.From { // what was to be written was not
+		if err := r.moved(o, size, o.Log.Read); err != nil {
 			return 0, err
 		}
 	}
-	return o.LogRead + size - o.LogFrom, nil
+	return o.Log.Read + size - o.Log.From, nil
 }
 
-func sizeOf(o *order) (int64, error) {
-	info, err := os.Stat(filepath.Join(o.Dir, runner.Output))
+func (r *Runner) sizeOf(o *order) (int64, error) {
+	info, err := os.Stat(filepath.Join(r.dir(o), runner.Output))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -337,16 +339,16 @@ func sizeOf(o *order) (int64, error) {
 
 // moved records where output of the instance is in that of the task, and nothing else of the order.
 func (r *Runner) moved(o *order, from, read int64) error {
-	o.LogFrom, o.LogRead = from, read
+	o.Log.From, o.Log.Read = from, read
 	if len(o.saved) == 0 {
 		return nil
 	}
-	disk := &order{saved: o.saved}
-	if err := json.Unmarshal(o.saved, disk); err != nil {
+	disk, err := parseOrder(o.saved)
+	if err != nil {
 		return err
 	}
-	disk.LogFrom, disk.LogRead = from, read
-	err := r.save(disk)
+	disk.saved, disk.Log.From, disk.Log.Read = o.saved, from, read
+	err = r.save(disk)
 	o.saved = disk.saved
 	return err
 }
@@ -354,7 +356,7 @@ func (r *Runner) moved(o *order, from, read int64) error {
 // publish appends to the task's output what brings it to an offset of the instance's. Where that is not that text itself, it
 // is recorded before: if this process is killed in between, nothing is written twice.
 func (r *Runner) publish(o *order, more []byte, to int64) error {
-	f, err := os.OpenFile(filepath.Join(o.Dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(r.dir(o), runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // not adopted yet: the log is read again then
 	}
@@ -370,7 +372,7 @@ func (r *Runner) publish(o *order, more []byte, to int64) error {
 		return err
 	}
 	if at+int64(len(more)) != to {
-		size, err := sizeOf(o)
+		size, err := r.sizeOf(o)
 		if err != nil {
 			return err
 		}
@@ -417,8 +419,8 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	if err != nil {
 		return err
 	}
-	if o.Dir = ref.Dir; o.End == nil {
-		if o.Instance == 0 {
+	if o.End == nil {
+		if o.Instance() == 0 {
 			if _, err := r.findInstance(ctx, o); err != nil && !errors.Is(err, runner.ErrLater) {
 				return err
 			}
@@ -436,7 +438,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 func (r *Runner) gone(ctx context.Context, o *order) error {
 	until := r.now().Add(r.StopWait)
 	// Older lists do not show an instance that was just ordered.
-	since := latest(o.Created, r.now().Add(-2*r.API.Unit/5))
+	since := latest(o.Last().Born, r.now().Add(-2*r.API.Unit/5))
 	for {
 		list, err := r.API.List(ctx, since)
 		if err != nil {
@@ -444,7 +446,7 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 		}
 		v := r.view(list)
 		for _, i := range v.byTask[o.name()] {
-			r.step(o, life.Event{Kind: life.Double, ID: i.ID})
+			r.double(o, i)
 		}
 		if err := r.sweep(ctx, v, o, nil); err != nil {
 			return err
@@ -452,7 +454,7 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 		if err := r.save(o); err != nil {
 			return err
 		}
-		if len(o.Doomed) == 0 || !slices.ContainsFunc(o.Doomed, func(d life.Doomed) bool { return d.Absent == 0 }) {
+		if !slices.ContainsFunc(o.Doomed(), func(id int64) bool { return o.Try(id).Looks[life.Unlisted].Times == 0 }) {
 			return nil // absent once; Jobs checks again
 		}
 		r.flush(ctx, v)
@@ -460,7 +462,7 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 		// Only a list from now on shows the result.
 		since = r.now()
 		if since.After(until) {
-			return fmt.Errorf("instance %d still exists %v after it was destroyed; trying again", o.Instance, r.StopWait)
+			return fmt.Errorf("instance %d still exists %v after it was destroyed; trying again", o.Instance(), r.StopWait)
 		}
 		if err := r.API.Sleep(ctx, max(100*time.Millisecond, 2*r.API.Unit/5)); err != nil {
 			return err

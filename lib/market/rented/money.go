@@ -27,26 +27,22 @@ func (p *purse) add(o *order, e vastai.Estimate, now time.Time) {
 	switch {
 	case o.End != nil:
 		if !o.End.At.Before(day) {
-			p.Today += o.End.Cost
+			p.Today += o.cost(now)
 		}
 		return
 	case o.Phase == life.Unbilled:
 		return
 	}
-	cost := o.cost(now)
-	if o.Instance != 0 && o.Created.Before(day) {
-		cost -= hours(day.Sub(o.Created)) * o.Price
-	}
-	p.Today += max(0, cost)
-	switch expected := e.Hours*o.Price + o.Traffic; {
-	case o.Instance != 0:
-		p.Ahead += max(0, expected-o.estimate(now))
-		p.Rate += o.Price
-	case len(o.Doomed) > 0: // it costs until it is gone
-		p.Rate += o.Price
-	case o.Phase == life.Asked: // there may be one
-		p.Ahead += expected
-		p.Rate += o.Price
+	for _, t := range o.Tries {
+		p.Today += max(0, t.Cost(now, now)-t.Between(t.Born, day))
+		expected := e.Hours*t.Price + t.Traffic
+		switch {
+		case t.Fate == life.Current: // or there may be one
+			p.Ahead += max(0, expected-t.Estimate(now))
+			p.Rate += t.Price
+		case o.IsDoomed(t.ID): // it costs until it is gone
+			p.Rate += t.Price
+		}
 	}
 }
 
@@ -109,7 +105,7 @@ func (r *Runner) watch(ctx context.Context) (over string, err error) {
 	if err != nil || p.Rate == 0 {
 		return "", err
 	}
-	if limit := r.Limits.CostPerDay; limit > 0 && p.Today+p.Rate*hours(r.LogInterval) > limit {
+	if limit := r.Limits.CostPerDay; limit > 0 && p.Today+p.Rate*r.LogInterval.Hours() > limit {
 		return fmt.Sprintf("the agent has spent $%.2f today, and reaches max_cost_per_day", p.Today), nil
 	}
 	account, err := r.API.Account(ctx, r.now().Add(-accountAge))

@@ -15,29 +15,38 @@ import (
 func TestPurse(t *testing.T) {
 	now := time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC)
 	ago := func(h float64) time.Time { return now.Add(-time.Duration(h * float64(time.Hour))) }
-	of := func(s life.State, r rental) order { return order{State: s, rental: r} }
-	half := rental{Price: 0.5}
-	billed := of(life.State{Phase: life.Runs, Instance: 7, Created: ago(2)}, half)
-	billed.Bills = map[int64]bill{7: {0.75, ago(1)}}
-	ended := func(from, to float64) order {
-		o := of(life.State{Phase: life.Over, Instance: 7, Created: ago(from)}, half)
-		o.End = &end{At: ago(to), Cost: 0.6}
+	of := func(p life.Phase, t life.Try) order {
+		if t.Price == 0 {
+			t.Price = 0.5
+		}
+		return order{State: life.State{Phase: p, Since: t.Born, Tries: []life.Try{t}}}
+	}
+	from := func(h float64) life.Try { return life.Try{ID: 7, Born: ago(h)} }
+	billed, lost, left := from(2), from(9), from(2)
+	billed.Bill = &life.Bill{Amount: 0.75, Until: ago(1)}
+	lost.Fate, lost.Gone = life.WasLost, ago(2)
+	left.Fate = life.Faulty
+	model := from(2)
+	model.Traffic = 0.25
+	ended := func(since, to float64) order {
+		o := of(life.Over, from(since))
+		o.End = &end{At: ago(to)}
 		return o
 	}
 	for name, c := range map[string]struct {
 		o    order
 		want purse
 	}{
-		"runs":               {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(2)}, rental{Price: 0.5, Traffic: 0.25}), purse{1.25, 4, 0.5}},
-		"since yesterday":    {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(8)}, half), purse{3, 1, 0.5}},
-		"longer than known":  {of(life.State{Phase: life.Runs, Instance: 7, Created: ago(20)}, half), purse{3, 0, 0.5}},
-		"billed":             {billed, purse{1.25, 4, 0.5}},
-		"was lost before":    {order{ledger: ledger{Past: []spell{{Cost: 2}}}, State: life.State{Phase: life.Waits}}, purse{2, 0, 0}},
-		"maybe ordered":      {of(life.State{Phase: life.Asked, Since: ago(0.1)}, half), purse{0, 5, 0.5}},
-		"ended today":        {ended(2, 1), purse{0.6, 0, 0}},
+		"runs":               {of(life.Runs, model), purse{1.25, 4, 0.5}},
+		"since yesterday":    {of(life.Runs, from(8)), purse{3, 1, 0.5}},
+		"longer than known":  {of(life.Runs, from(20)), purse{3, 0, 0.5}},
+		"billed":             {of(life.Runs, billed), purse{1.25, 3.75 + 0.25, 0.5}},
+		"was lost before":    {of(life.Waits, lost), purse{2, 0, 0}},
+		"maybe ordered":      {of(life.Asked, life.Try{Born: ago(0.1)}), purse{0, 5, 0.5}},
+		"ended today":        {ended(2, 1), purse{0.5, 0, 0}},
 		"ended yesterday":    {ended(9, 7), purse{}},
-		"given up":           {of(life.State{Phase: life.Waits, Since: ago(1), Doomed: []life.Doomed{{ID: 7}}}, half), purse{0.5, 0, 0.5}},
-		"waits for the bill": {of(life.State{Phase: life.Unbilled, Instance: 7, Created: ago(2)}, half), purse{}},
+		"given up":           {of(life.Waits, left), purse{1, 0, 0.5}},
+		"waits for the bill": {of(life.Unbilled, from(2)), purse{}},
 	} {
 		var p purse
 		p.add(&c.o, vastai.Estimate{Hours: 10}, now)

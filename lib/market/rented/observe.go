@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -82,10 +81,6 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	if err != nil {
 		return nil, err
 	}
-	dirs := map[task.ID]string{}
-	for _, ref := range known {
-		dirs[ref.Task] = ref.Dir
-	}
 	var orders []*order
 	open := map[string]bool{}
 	for _, name := range names {
@@ -101,11 +96,11 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		orders = append(orders, o)
 	}
 	// The log that was read least recently comes first.
-	slices.SortStableFunc(orders, func(a, b *order) int { return a.LogAt.Compare(b.LogAt) })
+	slices.SortStableFunc(orders, func(a, b *order) int { return a.Log.At.Compare(b.Log.At) })
 	// Before all of that come orders whose instance was not known: if this process were killed while it
 	// reads logs, and the instance vanished, its task would be ordered again, although it may have ended.
 	found := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool {
-		return o.Phase == life.Over || o.Instance != 0 || len(r.fresh(o, v.byTask[o.name()])) == 0
+		return o.Phase == life.Over || o.Instance() != 0 || len(r.fresh(o, v.byTask[o.name()])) == 0
 	})
 	rest := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool { return slices.Contains(found, o) })
 	v.open = orders
@@ -119,7 +114,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if n == len(found) {
 			r.prefetch(ctx, v, rest)
 		}
-		job, ok, err := r.settle(ctx, v, o.name(), dirs[o.Task])
+		job, ok, err := r.settle(ctx, v, o.name())
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -275,7 +270,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	o, err := r.read(doneDir, name)
 	if err == nil && !strange {
 		for _, i := range instances {
-			r.step(o, life.Event{Kind: life.Double, ID: i.ID})
+			r.double(o, i)
 		}
 		r.say("an instance is destroyed again, as it is listed again", o)
 		return runner.Job{}, false, r.save(o)
@@ -284,9 +279,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	o = newOrder(l.Task, l.Attempt)
 	adopted := false
 	for _, ref := range known {
-		if ref.Task == l.Task {
-			o.Dir, adopted = ref.Dir, adopted || ref.Job == r.job(o)
-		}
+		adopted = adopted || ref.Task == l.Task && ref.Job == r.job(o)
 	}
 	r.choose(o, instances)
 	if o.Nonce == "" { // not created by Start
@@ -301,33 +294,21 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	return r.state(o, runner.Recorded), true, r.created(o, "order rebuilt")
 }
 
-// created records the instance of an order, the order itself first: if this process is killed and the
-// instance vanishes, nothing else keeps the task from being ordered again.
+// created records the instance of an order. If this process is killed before, the instance is found again.
 func (r *Runner) created(o *order, how string) error {
-	o.Unnoted = true
-	if err := errors.Join(r.save(o), r.noteCreated(o)); err != nil {
+	if err := r.journal(o, "created", 0); err != nil {
 		return err
 	}
 	r.say(how, o)
 	return r.save(o)
 }
 
-// noteCreated enters the instance of an order in the journal, unless it has been.
-func (r *Runner) noteCreated(o *order) error {
-	if !o.Unnoted {
-		return nil
-	}
-	err := r.journal(o, "created", 0)
-	o.Unnoted = err != nil
-	return err
-}
-
 // settle processes one order.
-func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.Job, bool, error) {
+func (r *Runner) settle(ctx context.Context, v *view, name string) (runner.Job, bool, error) {
 	held, err := r.hold(name, 0)
 	if errors.Is(err, lock.ErrHeld) { // being started or stopped
 		o, err := r.read(ordersDir, name)
-		if err != nil || o.Instance == 0 {
+		if err != nil || o.Instance() == 0 {
 			return runner.Job{}, false, nil
 		}
 		job := r.state(o, runner.Recorded)
@@ -346,17 +327,8 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		return runner.Job{}, false, err
 	}
 	o.rewind(v.began)
-	if dir != "" {
-		o.Dir = dir
-	}
-	if o.Dir == "" { // adopted by the agent since
-		o.Dir = filepath.Join(filepath.Dir(r.Dir), "tasks", string(o.Task))
-	}
-	if !o.Created.Before(v.began) || o.Phase == life.Asked && !o.Since.Before(v.began) {
-		return r.state(o, runner.Recorded), o.Instance != 0, nil // younger than the list
-	}
-	if err := r.noteCreated(o); err != nil {
-		return runner.Job{}, false, err
+	if !o.Own().Born.Before(v.began) && o.Instance() != 0 || o.Phase == life.Asked && !o.Since.Before(v.began) {
+		return r.state(o, runner.Recorded), o.Instance() != 0, nil // younger than the list
 	}
 	instances := v.byTask[name]
 	if err := r.sweep(ctx, v, o, instances); err != nil {
@@ -365,19 +337,19 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	before := o.End
 	switch o.Phase {
 	case life.Over:
-	case life.Waits, life.Asked:
+	case life.Waits, life.Held, life.Asked:
 		fresh := r.fresh(o, instances)
-		if over(o.Dir) && !o.rebuilt() {
+		if over(r.dir(o)) && !o.rebuilt() {
 			return runner.Job{}, false, r.drop(ctx, v, o, fresh, instances)
 		}
 		if len(fresh) > 0 {
 			r.choose(o, fresh)
 			err = r.created(o, "order found")
-		} else if o.Tries > 0 && !o.rebuilt() {
+		} else if o.Instances() > 0 && !o.rebuilt() {
 			err = r.again(ctx, v, o)
 		}
 	default:
-		if err = r.observe(ctx, v, o); err == nil && o.Instance == 0 { // it was given up
+		if err = r.observe(ctx, v, o); err == nil && o.Instance() == 0 { // it was given up
 			err = r.sweep(ctx, v, o, instances)
 		}
 	}
@@ -402,7 +374,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 			return runner.Job{}, false, err
 		}
 	}
-	return job, o.Instance != 0 || o.Tries > 0, nil
+	return job, o.Instances() > 0, nil
 }
 
 // When many instances vanish from the list at once, the list is at fault rather than their hosts: what
@@ -415,8 +387,8 @@ func (v *view) many() bool { return v.absent >= manyAbsent && v.absent > v.prese
 func (r *Runner) lacking(list vastai.Listing, orders []*order) (absent, present int) {
 	for _, o := range orders {
 		switch {
-		case o.Phase == life.Over || o.Instance == 0 || list.At.Sub(o.Created) < r.Settle:
-		case slices.ContainsFunc(list.Instances, func(i vastai.Instance) bool { return i.ID == o.Instance }):
+		case o.Phase == life.Over || o.Instance() == 0 || list.At.Sub(o.Own().Born) < r.Settle:
+		case slices.ContainsFunc(list.Instances, func(i vastai.Instance) bool { return i.ID == o.Instance() }):
 			present++
 		case o.Phase != life.Unbilled: // it is known to be gone
 			absent++
@@ -437,8 +409,8 @@ func (r *Runner) missing(ctx context.Context, v *view) {
 
 // fresh returns the instances of an order with its present label.
 func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance {
-	label := r.label(o.Task, o.Attempt, o.Number)
-	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.IsDoomed(i.ID) })
+	label := r.label(o.Task, o.Attempt, o.Number())
+	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.Try(i.ID) != nil })
 }
 
 // priceSlack is the factor by which the price of an instance may exceed that of its offer, or
@@ -451,9 +423,9 @@ const (
 
 // observe processes the instance of an order.
 func (r *Runner) observe(ctx context.Context, v *view, o *order) error {
-	at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
+	at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance() })
 	if at < 0 {
-		if r.hides(v.list, o) || !v.began.After(o.Doubts[life.Unlisted].Last) {
+		if r.hides(v.list, o) || !v.began.After(o.Own().Looks[life.Unlisted].Last) {
 			return nil // it may be a row that cannot be read, or this list was seen before
 		}
 		return r.hear(ctx, v, o, life.Event{Kind: life.Missing, At: v.began, Many: v.many()})
@@ -461,7 +433,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order) error {
 	i, now := v.all[at], r.now()
 	r.step(o, life.Event{Kind: life.Shown, At: v.began})
 	o.Nameless = v.list.Nameless()
-	before := o.Price
+	before := o.Own().Price
 	word := o.fill(i)
 	if why, never := life.Never(word); never {
 		return r.hear(ctx, v, o, life.Event{Kind: life.Unbegun, At: now, Why: why})
@@ -472,17 +444,16 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order) error {
 	if dearer(before, i, priceSlack) && !o.rebuilt() {
 		r.say(fmt.Sprintf("the price has changed from %s to %s an hour", dollars(before), dollars(i.Price)), o)
 	}
-	if grace := r.grace(o); grace >= 0 && v.began.Sub(o.Seen) >= grace/3 || v.began.Before(o.Seen) {
-		o.Seen = v.began
+	own := o.Own()
+	if grace := r.grace(*own); grace >= 0 && v.began.Sub(own.Seen) >= grace/3 || v.began.Before(own.Seen) {
+		own.Seen = v.began
 	}
-	if o.Phase == life.Boots && !o.Checked && !o.rebuilt() {
-		wrong, whole := r.wrong(o, i, before)
-		if wrong != "" {
+	if o.Phase == life.Boots && !o.rebuilt() {
+		if wrong := r.wrong(o, i, before); wrong != "" {
 			return r.hear(ctx, v, o, life.Event{Kind: life.Wrong, At: now, Why: wrong})
 		}
-		o.Checked = whole
 	}
-	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now)+o.Price*hours(r.LogInterval) > limit {
+	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now)+own.Price*r.LogInterval.Hours() > limit {
 		return r.hear(ctx, v, o, life.Event{
 			Kind: life.Limit, At: now,
 			End: life.End{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", and reaches max_cost_per_task"},
@@ -498,22 +469,21 @@ func dearer(before float64, i vastai.Instance, slack float64) bool {
 	return before > 0 && i.Price > before*slack
 }
 
-// wrong returns why an instance is not what was ordered, of which the offer had a price; "": it is. Whole says that all
-// was known.
-func (r *Runner) wrong(o *order, i vastai.Instance, offered float64) (why string, whole bool) {
-	spent := dollars(o.estimate(r.now()))
-	bad, whole := r.All(o.wish()).Differing(i)
+// wrong returns why an instance is not what was ordered, as far as its row tells, of which the offer had a price; "": it is.
+func (r *Runner) wrong(o *order, i vastai.Instance, offered float64) string {
+	spent := dollars(o.Own().Estimate(r.now()))
+	bad := r.All(o.Wish).Differing(i)
 	limit := r.Limits.PricePerHour
 	switch {
 	case bad != nil:
-		return fmt.Sprintf("the machine is not what was requested: it does not meet %q, and has cost %s", bad.Text, spent), whole
+		return fmt.Sprintf("the machine is not what was requested: it does not meet %q, and has cost %s", bad.Text, spent)
 	case limit > 0 && i.Price > limit*priceSlack:
-		return fmt.Sprintf("the instance costs %s an hour, more than max_price_per_hour, and has cost %s", dollars(i.Price), spent), whole
+		return fmt.Sprintf("the instance costs %s an hour, more than max_price_per_hour, and has cost %s", dollars(i.Price), spent)
 	case dearer(offered, i, priceBound):
 		return fmt.Sprintf("the instance costs %s an hour, and its offer %s; it has cost %s",
-			dollars(i.Price), dollars(offered), spent), whole
+			dollars(i.Price), dollars(offered), spent)
 	}
-	return "", whole
+	return ""
 }
 
 // heard returns what the row of an instance says of it.
@@ -535,7 +505,7 @@ var stages = map[vastai.Stage]life.Kind{
 
 // askID asks for the instance of an order that lists lack.
 func (r *Runner) askID(ctx context.Context, v *view, o *order) (e life.Event, more bool, err error) {
-	there, err := r.show(ctx, v, o.Instance)
+	there, err := r.show(ctx, v, o.Instance())
 	switch {
 	case errors.Is(err, errNoTime):
 		return e, false, nil
@@ -543,7 +513,7 @@ func (r *Runner) askID(ctx context.Context, v *view, o *order) (e life.Event, mo
 		r.warn("it is not known whether an instance is gone", o, err)
 		return e, false, nil
 	case there:
-		r.once(ctx, "incomplete list", r.now().Add(time.Hour), "lists lack an instance that exists", "instance", o.Instance)
+		r.once(ctx, "incomplete list", r.now().Add(time.Hour), "lists lack an instance that exists", "instance", o.Instance())
 		return life.Event{Kind: life.There, At: v.began}, true, nil
 	}
 	return life.Event{Kind: life.Gone, At: v.began}, true, nil
@@ -563,10 +533,10 @@ func (r *Runner) askBill(ctx context.Context, v *view, o *order) life.Event {
 	if word != "" {
 		r.step(o, life.Event{Kind: life.Tells, Word: word})
 	}
-	grace := r.grace(o)
+	grace := r.grace(*o.Own())
 	return life.Event{
 		Kind: life.Billed, At: r.now(), Complete: complete,
-		Itself: grace >= 0 && o.MissingSince().Sub(latest(o.Seen, o.Created))+r.Settle >= grace,
+		Itself: grace >= 0 && o.MissingSince().Sub(latest(o.Own().Seen, o.Own().Born))+r.Settle >= grace,
 	}
 }
 

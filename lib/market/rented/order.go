@@ -25,85 +25,41 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// order is all that is known of one attempt of a task: which one it is, where it stands, the machine, and the money. It
-// holds no secret: variables and command stay in the task's directory.
+// order is all that is known of one attempt of a task: which one it is and what it needs, where it stands, and how far its output was
+// read. It holds no secret: variables and command stay in the task's directory.
 type order struct {
-	identity
+	Task    task.ID `json:"task"`
+	Attempt int     `json:"attempt"`
+	Nonce   string  `json:"nonce"`
+	Wish
 	life.State
-	rental
-	ledger
-	End *end `json:"end,omitempty"`
+	// Nameless is how many rows without a label were in the list that has shown an instance of it last.
+	Nameless int  `json:"nameless,omitempty"`
+	Log      log  `json:"log,omitzero"`
+	End      *end `json:"end,omitempty"`
 
 	saved []byte // content of its file
 	// unread is why the log of a container that has ended could not be read just now.
 	unread error
 }
 
-// identity is which attempt it is, and what it needs.
-type identity struct {
-	Task    task.ID `json:"task"`
-	Attempt int     `json:"attempt"`
-	Slug    string  `json:"slug,omitempty"`
-	Dir     string  `json:"dir,omitempty"`   // of the task
-	Image   string  `json:"image,omitempty"` // "": the order was rebuilt from an instance, and cannot be placed again
-	Find    string  `json:"find,omitempty"`  // the task's own request
-	Nonce   string  `json:"nonce"`
+// log is how far the output of its own instance was read: byte Read of it is at From in the task's, and what follows there is what
+// follows here.
+type log struct {
+	At   time.Time `json:"at,omitzero"` // when its log was last read
+	From int64     `json:"from,omitempty"`
+	Read int64     `json:"read,omitempty"`
 }
 
-// rental is what was ordered last, and what is known of the machine and its log.
-type rental struct {
-	Machine int64   `json:"machine,omitempty"`
-	GPU     string  `json:"gpu,omitempty"`
-	Price   float64 `json:"price,omitempty"`   // dollars an hour
-	Traffic float64 `json:"traffic,omitempty"` // dollars, of image and models
-
-	Unnoted bool      `json:"unnoted,omitempty"` // the journal may not have it
-	Checked bool      `json:"checked,omitempty"` // it is the machine that was ordered
-	Seen    time.Time `json:"seen,omitzero"`     // when a list has last shown it, accurate to a third of the grace
-	// Grace is how long after the end its container destroys the instance; negative: it stops it
-	// instead; 0: unknown.
-	Grace    time.Duration `json:"grace,omitempty"`
-	Nameless int           `json:"nameless,omitempty"` // how many rows without a label were in the list that has shown it last
-
-	LogAt time.Time `json:"log_at,omitzero"` // when its log was last read
-	// Byte LogRead of this instance's output is at LogFrom in the task's, and what follows there is what follows here.
-	LogFrom int64 `json:"log_from,omitempty"`
-	LogRead int64 `json:"log_read,omitempty"`
-	Mute    int   `json:"mute,omitempty"` // how many times its log could not be read since then
-}
-
-// ledger is what the instances of an order have cost.
-type ledger struct {
-	// Bills has what the market has billed for this instance and earlier ones.
-	Bills map[int64]bill `json:"bills,omitempty"`
-	Past  []spell        `json:"past,omitempty"` // the instances before this one
-}
-
-// end is how a task has ended, when, and for how much.
+// end is how a task has ended, and when.
 type end struct {
 	At time.Time `json:"at"`
 	life.End
-	Cost      float64 `json:"cost"`
-	Estimated float64 `json:"estimated,omitempty"` // without regard to bills
-}
-
-// bill is what was billed for an instance until a time.
-type bill struct {
-	Amount float64   `json:"amount"`
-	Until  time.Time `json:"until"`
-}
-
-// spell is an earlier instance of the order, with its estimated cost.
-type spell struct {
-	ID   int64   `json:"id"`
-	Cost float64 `json:"cost"`
-	// Unseen is an instance that only the bill has shown.
-	Unseen bool `json:"unseen,omitempty"`
 }
 
 // newOrder returns an order of an attempt of which nothing else is known.
 func newOrder(id task.ID, attempt int) *order {
-	return &order{identity: identity{Task: id, Attempt: attempt}, State: life.State{Phase: life.Waits, Number: 1}}
+	return &order{Task: id, Attempt: attempt, State: life.State{Phase: life.Waits}}
 }
 
 // nameOf returns the name of the order of an attempt.
@@ -183,6 +139,11 @@ func (r *Runner) untracked(i vastai.Instance) (bool, error) {
 
 func (o *order) name() string { return nameOf(o.Task, o.Attempt) }
 
+// dir returns the task's directory.
+func (r *Runner) dir(o *order) string {
+	return filepath.Join(filepath.Dir(r.Dir), "tasks", string(o.Task))
+}
+
 // rebuilt reports whether the order was rebuilt from an instance: what is needed to order another one is lost.
 func (o *order) rebuilt() bool { return o.Image == "" }
 
@@ -254,8 +215,8 @@ func (r *Runner) read(dir, name string) (*order, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &order{}
-	if err := json.Unmarshal(b, o); err != nil || o.name() != name || o.Phase == "" {
+	o, err := parseOrder(b)
+	if err != nil || o.name() != name || o.Phase == "" {
 		return nil, fmt.Errorf("%s: not an order", r.orderPath(dir, name))
 	}
 	if dir == ordersDir {
@@ -343,14 +304,17 @@ type Entry struct {
 // file of the order is written: a duplicate line is better than a missing cost.
 func (r *Runner) journal(o *order, event string, instance int64) error {
 	e := Entry{
-		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt,
-		Instance: instance, Machine: o.Machine, GPU: o.GPU, Price: o.Price,
+		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: instance,
 	}
+	last := o.Last()
 	if instance == 0 {
-		e.Instance = o.Instance
+		e.Instance = o.Instance()
+	} else if t := o.Try(instance); t != nil {
+		last = *t
 	}
+	e.Machine, e.GPU, e.Price = last.Machine, last.GPU, last.Price
 	if o.End != nil {
-		e.State, e.Cost, e.Reason = string(o.End.State), o.End.Cost, o.End.Reason
+		e.State, e.Cost, e.Reason = string(o.End.State), o.cost(r.now()), o.End.Reason
 	} else if event == "rejected" {
 		e.Reason = o.Status
 	} else if event == "fault" || event == "lost" {
@@ -373,98 +337,50 @@ func (r *Runner) note(e Entry) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// cost returns what the order has cost until now, as far as the agent knows: what was billed, and,
-// for the time after that, the price per hour and the traffic of the image. That is more than will be
-// billed for the time in which the image is loaded.
-func (o *order) cost(now time.Time) float64 {
-	spent := 0.0
-	for _, p := range o.Past {
-		if b, ok := o.Bills[p.ID]; ok {
-			spent += b.Amount
-		} else {
-			spent += p.Cost
-		}
-	}
-	if o.Instance == 0 {
-		return spent + o.leaving(now)
-	}
-	now = o.there(now)
-	b, ok := o.Bills[o.Instance]
-	switch {
-	case ok && b.Until.After(now): // the end of the contract or of the day: how much of that was billed is unknown
-		return spent + max(b.Amount, o.estimate(now))
-	case ok:
-		return spent + b.Amount + hours(now.Sub(latest(b.Until, o.Created)))*o.Price
-	}
-	return spent + o.estimate(now)
-}
-
-// spent is what instances before the present one have cost, without regard to bills.
-func (o *order) spent() (total float64) {
-	for _, p := range o.Past {
-		total += p.Cost
+// cost returns what the order has cost until now, or its end, as far as the agent knows.
+func (o *order) cost(now time.Time) (total float64) {
+	for _, t := range o.Tries {
+		total += t.Cost(o.until(now), now)
 	}
 	return total
 }
 
-// estimate returns the estimated cost of the present instance, without regard to bills.
-func (o *order) estimate(now time.Time) float64 {
-	return hours(o.there(now).Sub(o.Created))*o.Price + o.Traffic
-}
-
-// leaving returns what an instance that was given up has cost since then, while it is not gone.
-func (o *order) leaving(now time.Time) float64 {
-	if o.Phase != life.Waits || len(o.Doomed) == 0 {
-		return 0
+// estimate returns that without regard to bills.
+func (o *order) estimate(now time.Time) (total float64) {
+	for _, t := range o.Tries {
+		total += t.Estimate(o.until(now))
 	}
-	return hours(now.Sub(o.Since)) * o.Price
+	return total
 }
 
-// left enters that no such instance is left.
-func (o *order) left(cost float64) {
-	if n := len(o.Past); n > 0 && len(o.Doomed) == 0 {
-		o.Past[n-1].Cost += cost
-	}
-}
-
-// there returns until when the present instance may have existed: what lists no longer show costs
-// nothing.
-func (o *order) there(now time.Time) time.Time {
-	if missing := o.MissingSince(); !missing.IsZero() && missing.Before(now) {
-		return missing
+func (o *order) until(now time.Time) time.Time {
+	if o.End != nil {
+		return o.End.At
 	}
 	return now
 }
 
-// part enters what an instance that is given up has cost.
-func (o *order) part(id int64, cost float64) {
-	o.Past = append(o.Past, spell{ID: id, Cost: cost})
-	o.Checked, o.Seen = false, time.Time{}
-}
-
 // rewind moves times in the future to the present, as after the clock was set back.
 func (o *order) rewind(now time.Time) {
-	o.Rewind(now)
-	for _, t := range []*time.Time{&o.Seen, &o.LogAt} {
-		if t.After(now.Add(time.Minute)) {
-			*t = now.Add(-time.Millisecond)
-		}
+	if o.Rewind(now); o.Log.At.After(now.Add(time.Minute)) {
+		o.Log.At = now
 	}
 }
 
 // fill enters what a row shows of the present instance, and returns the last word that its label has.
 func (o *order) fill(i vastai.Instance) (word string) {
+	t := o.Own()
 	if i.Price > 0 {
-		o.Price = i.Price
+		t.Price = i.Price
 	}
-	if o.Machine = i.Machine; i.GPU != "" {
-		o.GPU = i.GPU
+	if t.Machine = i.Machine; i.GPU != "" {
+		t.GPU = i.GPU
 	}
 	if nonce := i.Env(entry.NonceEnv); nonce != "" {
 		o.Nonce = nonce
 	}
 	if grace := i.Env(entry.GraceEnv); grace != "" {
-		o.Grace = graceOf(grace)
+		t.Grace = graceOf(grace)
 	}
 	if l, ok := ParseLabel(i.Label); ok && l.Task == o.Task && l.Attempt == o.Attempt {
 		return l.End

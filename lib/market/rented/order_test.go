@@ -315,7 +315,7 @@ func TestOrderOfNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.market.Create(t.Context(), o.Machine, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{entry.NonceEnv: o.Nonce}}); err != nil {
+				if _, err := s.market.Create(t.Context(), o.Last().Machine, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{entry.NonceEnv: o.Nonce}}); err != nil {
 					t.Fatal(err)
 				}
 			}

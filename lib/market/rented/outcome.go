@@ -73,7 +73,7 @@ func (r *Runner) carry(
 	ctx context.Context, v *view, o *order, before life.State, do life.Do, cause life.Event,
 ) (e life.Event, more bool, err error) {
 	if do.Avoid {
-		if err := r.avoid(ctx, o.Machine, do.Why); err != nil {
+		if err := r.avoid(ctx, before.Last().Machine, do.Why); err != nil {
 			return e, false, err
 		}
 	}
@@ -114,14 +114,14 @@ func (r *Runner) giveUp(o *order, before life.State, do life.Do) error {
 		if err := r.journal(&was, "lost", 0); err != nil {
 			return err
 		}
-		r.say("machine lost", &was, "reason", do.Why, "losses", o.Losses)
+		r.say("machine lost", &was, "reason", do.Why, "losses", o.Losses())
 		r.deaf(o)
 		r.remark(o, o.Status)
 	}
-	if info, err := os.Stat(filepath.Join(o.Dir, runner.Output)); err == nil {
-		o.LogFrom, o.LogRead = info.Size(), 0
+	o.Log.At = time.Time{}
+	if info, err := os.Stat(filepath.Join(r.dir(o), runner.Output)); err == nil {
+		o.Log.From, o.Log.Read = info.Size(), 0
 	}
-	o.part(was.Instance, was.estimate(r.now()))
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (r *Runner) deaf(o *order) {
 // request may have been lost: an instance that appears later is destroyed.
 func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances []vastai.Instance) error {
 	for _, i := range fresh {
-		r.step(o, life.Event{Kind: life.Double, ID: i.ID})
+		r.double(o, i)
 	}
 	if len(fresh) > 0 {
 		r.say("an instance is destroyed, as its task had ended before it was found", o)
@@ -161,28 +161,26 @@ const patientLists = 3
 // lists did not show, or, if the task is to run again, of which the market says that there is none.
 // Failed requests are repeated in the next turn.
 func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
-	label := r.label(o.Task, o.Attempt, o.Number)
+	label := r.label(o.Task, o.Attempt, o.Number())
 	for _, i := range instances {
 		// If the order has an instance, or has ended, any other one is not needed.
-		if o.Instance != 0 || o.Phase == life.Over || !bears(i, label) {
-			r.step(o, life.Event{Kind: life.Double, ID: i.ID})
+		if o.Instance() != 0 || o.Phase == life.Over || !bears(i, label) {
+			r.double(o, i)
 		}
 	}
-	if len(o.Doomed) == 0 {
+	if len(o.Doomed()) == 0 {
 		return nil
 	}
 	if err := r.save(o); err != nil {
 		return err
 	}
 	hidden := r.hides(v.list, o)
-	leaving := o.leaving(v.began)
-	defer func() { o.left(leaving) }()
-	for _, d := range slices.Clone(o.Doomed) {
-		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
+	for _, id := range o.Doomed() {
+		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == id })
 		if at < 0 && !hidden {
-			do := r.step(o, life.Event{Kind: life.DoomedLost, At: v.began, ID: d.ID})
-			if do.Action == life.AskID && r.isGone(ctx, v, o, d.ID) {
-				r.step(o, life.Event{Kind: life.DoomedGone, ID: d.ID})
+			do := r.step(o, life.Event{Kind: life.DoomedLost, At: v.began, ID: id})
+			if do.Action == life.AskID && r.isGone(ctx, v, o, id) {
+				r.step(o, life.Event{Kind: life.DoomedGone, At: v.began, ID: id})
 			}
 		}
 		if at < 0 {
@@ -192,15 +190,15 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 		if err := r.remains(o, v.all[at], v.began); err != nil {
 			return err
 		}
-		if now := slices.IndexFunc(o.Doomed, func(n life.Doomed) bool { return n.ID == d.ID }); o.Doomed[now].Shown > patientLists {
-			v.stubborn = append(v.stubborn, d.ID)
+		if o.Try(id).Looks[life.Stubborn].Times > patientLists {
+			v.stubborn = append(v.stubborn, id)
 		}
 		if v.dooms < maxDooms {
 			v.dooms++
-			if err := r.journal(o, "destroy", d.ID); err != nil {
+			if err := r.journal(o, "destroy", id); err != nil {
 				return err
 			}
-			v.doomed = append(v.doomed, d.ID)
+			v.doomed = append(v.doomed, id)
 		}
 	}
 	return nil
@@ -210,12 +208,12 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 // given up before it was seen running, that counts.
 func (r *Runner) remains(o *order, i vastai.Instance, at time.Time) error {
 	stage, _ := i.Stage()
-	begun := stage.Begun() && !over(o.Dir)
+	begun := stage.Begun() && !over(r.dir(o))
 	switch do := r.step(o, life.Event{Kind: life.DoomedShown, At: at, ID: i.ID, Begun: begun}); do.Action {
 	case life.Finish:
 		return r.finish(o, do.End)
 	case life.Lost:
-		r.say("machine lost", o, "reason", do.Why, "losses", o.Losses)
+		r.say("machine lost", o, "reason", do.Why, "losses", o.Losses())
 		return r.journal(o, "lost", i.ID)
 	}
 	return nil
@@ -249,7 +247,7 @@ func (r *Runner) show(ctx context.Context, v *view, id int64) (there bool, err e
 
 func (r *Runner) warn(what string, o *order, err error) {
 	if r.Log != nil {
-		r.Log.Warn(what, "task", o.Task, "instance", o.Instance, "error", err)
+		r.Log.Warn(what, "task", o.Task, "instance", o.Instance(), "error", err)
 	}
 }
 
@@ -288,16 +286,12 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 
 // finish records how a task has ended.
 func (r *Runner) finish(o *order, said life.End) error {
-	e := end{At: r.now(), End: said, Cost: o.cost(r.now()), Estimated: o.spent()}
-	if o.Instance != 0 {
-		e.Estimated += o.estimate(e.At)
-	}
-	o.End = &e
-	if err := errors.Join(r.noteCreated(o), r.journal(o, "ended", 0)); err != nil {
+	o.End = &end{At: r.now(), End: said}
+	if err := r.journal(o, "ended", 0); err != nil {
 		o.End = nil // it is found again
 		return err
 	}
-	r.say("task over", o, "state", said.State, "cost", dollars(e.Cost))
+	r.say("task over", o, "state", said.State, "cost", dollars(o.cost(r.now())))
 	if err := r.save(o); err != nil {
 		return err
 	}

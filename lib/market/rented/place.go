@@ -17,6 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/lock"
+	"github.com/ponos-tools/ponos/lib/market/entry"
 	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -41,7 +42,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err := r.stillServed(ctx); err != nil {
 		return err
 	}
-	env, command, err := environment(o.Dir)
+	env, command, err := environment(r.dir(o))
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 			break
 		}
 	}
-	offers, err := r.offers(ctx, o.wish(), m)
+	offers, err := r.offers(ctx, o.Wish, m)
 	if err != nil {
 		if err := r.writeMarket(m); err != nil { // why there is none
 			return err
@@ -103,14 +104,15 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		if err != nil {
 			return err
 		}
-		request := r.request(o.Image, r.label(o.Task, o.Attempt, o.Number), variables)
+		request := r.request(o.Image, r.label(o.Task, o.Attempt, o.Number()), variables)
 		request.Bid = offer.bid
 		if err := request.Check(); err != nil {
 			return fmt.Errorf("%w: %w", runner.ErrRefused, err)
 		}
-		o.Machine, o.GPU, o.Price = offer.Machine, offer.GPU, offer.Price
-		o.Traffic = offer.DownCost*r.Estimate.Down + offer.UpCost*r.Estimate.Up
-		r.step(o, life.Event{Kind: life.Sent, At: r.now()})
+		r.step(o, life.Event{Kind: life.Sent, At: r.now(), Terms: life.Terms{
+			Machine: offer.Machine, GPU: offer.GPU, Price: offer.Price, Grace: graceOf(variables[entry.GraceEnv]),
+			Traffic: offer.DownCost*r.Estimate.Down + offer.UpCost*r.Estimate.Up,
+		}})
 		m.Creates = append(m.Creates, o.Since)
 		if err := errors.Join(r.save(o), r.writeMarket(m), r.journal(o, "intent", 0)); err != nil {
 			return err
@@ -136,7 +138,6 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		do := r.step(o, answer)
 		if answer.Kind == life.Made {
-			o.LogAt, o.Checked = time.Time{}, false
 			return r.created(o, "instance ordered")
 		}
 		if saveErr := r.save(o); saveErr != nil {
@@ -176,7 +177,7 @@ func (r *Runner) rejected(o *order, env map[string]string, why error, held bool)
 	if !held {
 		return false, nil
 	}
-	pause := o.Held.Sub(o.Since)
+	pause := o.HeldUntil().Sub(o.Since)
 	hint := "check image, image_login and disk; the journal has each answer"
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if n := len(env[name]); n > vastai.MaxEnvEach {
@@ -362,19 +363,20 @@ const quickly = time.Minute
 
 // judge learns from the end of a task about its machine.
 func (r *Runner) judge(ctx context.Context, o *order) error {
-	if o.Ran.IsZero() || o.End.Cancelled || o.End.State != task.Failed && o.End.State != task.Completed {
+	own := o.Own()
+	if own.Ran.IsZero() || o.End.Cancelled || o.End.State != task.Failed && o.End.State != task.Completed {
 		return nil
 	}
-	failed := o.End.State == task.Failed && o.End.At.Sub(o.Ran) <= quickly
-	return r.learn(ctx, o.Machine, func(m *market) {
-		if !m.ran(o.Machine, o.Task, failed, o.End.At) {
+	failed := o.End.State == task.Failed && o.End.At.Sub(own.Ran) <= quickly
+	return r.learn(ctx, own.Machine, func(m *market) {
+		if !m.ran(own.Machine, o.Task, failed, o.End.At) {
 			return
 		}
-		why := fmt.Sprintf("%d different tasks have failed on it within seconds", len(m.Quick[o.Machine].Tasks))
-		if _, known := m.Avoided[o.Machine]; !known && r.Log != nil {
-			r.Log.Warn("a machine is avoided: "+why, "machine", o.Machine, "gpu", o.GPU, "for", r.Avoid)
+		why := fmt.Sprintf("%d different tasks have failed on it within seconds", len(m.Quick[own.Machine].Tasks))
+		if _, known := m.Avoided[own.Machine]; !known && r.Log != nil {
+			r.Log.Warn("a machine is avoided: "+why, "machine", own.Machine, "gpu", own.GPU, "for", r.Avoid)
 		}
-		m.Avoided[o.Machine] = Avoided{r.now().Add(r.Avoid), why}
+		m.Avoided[own.Machine] = Avoided{r.now().Add(r.Avoid), why}
 	})
 }
 
@@ -428,7 +430,7 @@ func (r *Runner) Preview(ctx context.Context, s runner.Submission) (p runner.Pre
 	if err != nil {
 		return p, err
 	}
-	offers, err := r.offers(ctx, Wish{s.Label, s.Request.Find}, m)
+	offers, err := r.offers(ctx, Wish{s.Label, s.Request.Find, s.Image}, m)
 	if err != nil {
 		return p, err
 	}

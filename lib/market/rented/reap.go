@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
+	"github.com/ponos-tools/ponos/lib/market/life"
 	"github.com/ponos-tools/ponos/lib/market/vastai"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
@@ -89,7 +90,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 		return "its task has ended: " + string(o.End.State), nil
 	case o.IsDoomed(i.ID):
 		return "another instance runs its task", nil
-	case o.Instance != 0 && o.Instance != i.ID:
+	case o.Instance() != 0 && o.Instance() != i.ID:
 		return "another instance runs its task", nil
 	}
 	// The order may have been rebuilt from the instance itself.
@@ -105,7 +106,7 @@ func (r *Runner) Rent(ref runner.Ref) task.Rent {
 	name := nameOf(l.Task, l.Attempt)
 	for _, dir := range []string{ordersDir, doneDir} {
 		if o, err := r.read(dir, name); err == nil && o.End != nil {
-			return o.rent()
+			return r.rent(o)
 		}
 	}
 	return task.Rent{}
@@ -187,7 +188,8 @@ func (r *Runner) reap(ctx context.Context, list []Unwanted, failed map[int64]err
 	var all sync.WaitGroup
 	for _, u := range list {
 		o := newOrder(u.Label.Task, u.Label.Attempt)
-		o.Machine, o.GPU, o.Price = u.Instance.Machine, u.Instance.GPU, u.Instance.Price
+		terms := life.Terms{Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
+		o.Tries = []life.Try{{ID: u.Instance.ID, Terms: terms}}
 		all.Go(func() {
 			if err := r.journal(o, "destroy", u.Instance.ID); err != nil { // not a reason to go on paying for it
 				r.fail("the journal cannot be written; the instance is destroyed nevertheless", o.name(), err)

@@ -120,9 +120,13 @@ func (r *Runner) prepare() error {
 // Kept returns the variables of instances that must be known even in lists of other tools.
 func Kept() []string { return []string{entry.NonceEnv, entry.GraceEnv} }
 
-// Wish decides which machines suit a task: its slug, for which the configuration may have a request,
-// or a request of its own, which replaces that.
-type Wish struct{ Slug, Find string }
+// Wish is what a task needs: its image, and a machine for its slug, for which the configuration may have a request, or for a
+// request of its own, which replaces that.
+type Wish struct {
+	Slug  string `json:"slug,omitempty"`
+	Find  string `json:"find,omitempty"`
+	Image string `json:"image,omitempty"` // "": the order was rebuilt from an instance, and cannot be placed again
+}
 
 // All returns the filters of a search for a task, with disk and price.
 func (r *Runner) All(w Wish) vastai.Filters {
@@ -389,7 +393,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		return runner.Job{}, err
 	}
 	o.describe(s)
-	if o.Instance != 0 || o.End != nil {
+	if o.Instance() != 0 || o.End != nil {
 		return r.state(o, runner.Found), r.save(o)
 	}
 	adopted, err := r.findInstance(ctx, o)
@@ -406,10 +410,8 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 }
 
 func (o *order) describe(s runner.Submission) {
-	o.Slug, o.Dir, o.Image, o.Find = s.Label, s.Dir, s.Image, s.Request.Find
+	o.Wish = Wish{s.Label, s.Request.Find, s.Image}
 }
-
-func (o *order) wish() Wish { return Wish{o.Slug, o.Find} }
 
 // begin orders an instance for an attempt that the journal does not know. It may have known it before
 // it was lost, so all instances are listed: the market cannot filter by the beginning of a label.
@@ -423,7 +425,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	// Output of earlier attempts is kept.
 	if info, err := os.Stat(filepath.Join(s.Dir, runner.Output)); err == nil && len(s.Before) > 0 {
-		o.LogFrom = info.Size()
+		o.Log.From = info.Size()
 	}
 	m, err := r.readMarket()
 	if err != nil {
@@ -530,7 +532,7 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 		return false, later("it is not known yet whether an order has gone through: the list lacks %d other instances", absent)
 	}
 	// What was not looked for during a grace may have come and gone.
-	first, grace := cmp.Or(o.MissingSince(), list.At), r.grace(o)
+	first, grace := cmp.Or(o.MissingSince(), list.At), r.grace(*o.Own())
 	do := r.step(o, life.Event{Kind: life.Missing, At: list.At, Itself: grace >= 0 && first.Sub(o.Pending())+r.Settle >= grace})
 	if do.Action == life.AskBill {
 		found, err := r.findInBill(ctx, o)
@@ -544,7 +546,7 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 	case life.Finish:
 		return true, r.finish(o, do.End)
 	case life.Lost:
-		r.say("machine lost", o, "reason", do.Why, "losses", o.Losses)
+		r.say("machine lost", o, "reason", do.Why, "losses", o.Losses())
 		return false, errors.Join(r.journal(o, "lost", 0), r.save(o))
 	case life.Wait:
 		return false, errors.Join(r.save(o), later("%s", do.Why))
@@ -564,7 +566,7 @@ func (r *Runner) findInBill(ctx context.Context, o *order) (found bool, err erro
 		return false, later("it is not known whether an order has gone through: %w", err)
 	}
 	for _, c := range list {
-		if i := (vastai.Instance{ID: c.Instance, Label: c.Label, Started: c.From}); bears(i, r.label(o.Task, o.Attempt, o.Number)) {
+		if i := (vastai.Instance{ID: c.Instance, Label: c.Label, Started: c.From}); bears(i, r.label(o.Task, o.Attempt, o.Number())) {
 			r.choose(o, []vastai.Instance{i})
 			return true, r.created(o, "order found in the bill")
 		}
@@ -581,19 +583,24 @@ func (r *Runner) choose(o *order, list []vastai.Instance) {
 		found.Number = l.Number
 	}
 	r.step(o, found)
-	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == first.ID })
 	if word := o.fill(first); isEnd(word) {
 		r.step(o, life.Event{Kind: life.Tells, Word: word})
 	}
 	for _, i := range list[1:] {
-		r.step(o, life.Event{Kind: life.Double, ID: i.ID})
+		r.double(o, i)
 	}
 }
 
+// double enters that a list shows an instance that the order does not need.
+func (r *Runner) double(o *order, i vastai.Instance) {
+	l, _ := ParseLabel(i.Label)
+	r.step(o, life.Event{Kind: life.Double, ID: i.ID, Number: l.Number})
+}
+
 func (r *Runner) say(what string, o *order, more ...any) {
-	if r.Log != nil {
+	if last := o.Last(); r.Log != nil {
 		about := []any{
-			"task", o.Task, "attempt", o.Attempt, "instance", o.Instance, "machine", o.Machine, "price", dollars(o.Price),
+			"task", o.Task, "attempt", o.Attempt, "instance", o.Instance(), "machine", last.Machine, "price", dollars(last.Price),
 		}
 		r.Log.Info(what, append(about, more...)...)
 	}
@@ -603,25 +610,27 @@ func (r *Runner) say(what string, o *order, more ...any) {
 func (r *Runner) state(o *order, claim runner.Claim) runner.Job {
 	job := runner.Job{
 		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Claim: claim,
-		Submitted: o.Created, Restarts: max(0, o.Tries-1),
+		Submitted: o.Last().Born, Restarts: max(0, o.Instances()-1),
 	}
+	own := o.Own()
 	switch {
 	case o.End != nil:
-		job.State, job.ExitCode, job.Reason, job.Rent = o.End.State, o.End.Code, o.End.Reason, o.rent()
+		job.State, job.ExitCode, job.Reason, job.Rent = o.End.State, o.End.Code, o.End.Reason, r.rent(o)
 		if o.End.Cancelled {
 			job.Sight = runner.Cancelled
 		}
-	case o.Doubts[life.Offline].Times > 0 && !o.Ran.IsZero():
+	case own.Looks[life.Offline].Times > 0 && !own.Ran.IsZero():
 		job.State, job.Sight = task.Running, runner.Unclear
-	case !o.Ran.IsZero():
+	case !own.Ran.IsZero():
 		job.State, job.Reason = task.Running, ""
 	}
 	return job
 }
 
 // rent is what an order that is over has cost, and where its last instance ran.
-func (o *order) rent() task.Rent {
-	return task.Rent{Cost: o.End.Cost, Machine: o.Machine, GPU: task.Clean(o.GPU)}
+func (r *Runner) rent(o *order) task.Rent {
+	last := o.Last()
+	return task.Rent{Cost: o.cost(r.now()), Machine: last.Machine, GPU: task.Clean(last.GPU)}
 }
 
 // environment reads the result of Place from the task's directory.

@@ -99,7 +99,7 @@ func TestKilledWhileItReadsLogs(t *testing.T) {
 	}
 	running := s.market.instances
 	s.market.instances = append(running[:2:2], &rented{
-		id: 99, label: s.label(o.Task, o.Attempt, o.Number) + ":end=2", created: s.clock.Now(),
+		id: 99, label: s.label(o.Task, o.Attempt, o.Number()) + ":end=2", created: s.clock.Now(),
 		fields: map[string]any{"machine_id": int64(3), "actual_status": "exited", "intended_status": "stopped"},
 	})
 

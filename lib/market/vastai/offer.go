@@ -110,11 +110,10 @@ var factual = []string{
 var slack = map[string]float64{"disk_space": 0.95, "inet_up": 0.8, "inet_down": 0.8}
 
 // Differing returns the first condition that a rented machine does not satisfy according to its
-// row, or nil. Missing fields count as satisfied; whole reports that none was missing.
-func (f Filters) Differing(i Instance) (bad *Condition, whole bool) {
+// row, or nil. Missing fields count as satisfied.
+func (f Filters) Differing(i Instance) *Condition {
 	o := Offer{row: i.Facts}
 	o.Location, _ = i.Facts["geolocation"].(string)
-	whole = true
 	for k := range f {
 		c := f[k]
 		if !slices.Contains(factual, c.Field) {
@@ -122,7 +121,6 @@ func (f Filters) Differing(i Instance) (bad *Condition, whole bool) {
 		}
 		have, told := i.Facts[c.Field]
 		if !told {
-			whole = false
 			continue
 		}
 		if factor, ok := slack[c.Field]; ok && (c.Op == "gte" || c.Op == "gt") {
@@ -133,10 +131,10 @@ func (f Filters) Differing(i Instance) (bad *Condition, whole bool) {
 			}
 		}
 		if !c.Holds(o) {
-			return &f[k], whole
+			return &f[k]
 		}
 	}
-	return nil, whole
+	return nil
 }
 
 // Holds reports whether an offer satisfies the condition. A missing field counts as satisfied, except for the number of
