@@ -63,7 +63,10 @@ func (h heard) gives(f Fate) func(s *State) {
 	return func(s *State) {
 		t := s.own()
 		t.Fate = f
-		maps.DeleteFunc(t.Looks, func(d Doubt, _ Looks) bool { return d != Unlisted && d != Stubborn || t.ID == 0 })
+		maps.DeleteFunc(t.Looks, func(d Doubt, _ Looks) bool { return d != Unlisted || t.ID == 0 })
+		for d, l := range t.Looks {
+			t.Looks[d] = Looks{First: l.First, Last: l.Last}
+		}
 		h.waits(s)
 	}
 }
@@ -95,6 +98,8 @@ func (h heard) over(state task.State, reason string) string {
 		return fmt.Sprintf("it ends with %+v, and not as %s with %q", d.End, state, reason)
 	case h.was.Instance() != 0 && !h.after.IsDoomed(h.was.Instance()):
 		return "its instance is left"
+	case h.after.Own().Looks[Unlisted].Times > 0:
+		return "lists from before the end prove that its instance is gone"
 	}
 	return ""
 }
@@ -357,14 +362,14 @@ func (h heard) broken() string {
 		return h.kept(Lost, func(s *State) { s.Try(e.ID).Fate, s.Status = WasLost, h.after.Status })
 	case e.Kind == DoomedShown && was.IsDoomed(e.ID):
 		d, last := h.after.Try(e.ID).Looks, was.Try(e.ID).Looks[Stubborn]
-		if d[Unlisted].Times != 0 || (e.At.After(last.Last) || last.Times == 0) && d[Stubborn].Times != last.Times+1 {
+		if d[Unlisted].Times != 0 || (e.At.After(last.Last) || last.Last.IsZero()) && d[Stubborn].Times != last.Times+1 {
 			return "that an instance remains is not counted"
 		}
 		return h.kept(Nothing)
 	case e.Kind == DoomedLost && was.IsDoomed(e.ID):
 		last := was.Try(e.ID).Looks[Unlisted]
 		absent := last.Times
-		if last.Times == 0 || e.At.After(last.Last) {
+		if last.Last.IsZero() || e.At.After(last.Last) {
 			absent++
 		}
 		if h.known.Try(e.ID).Looks[Unlisted].Times != absent {

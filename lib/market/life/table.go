@@ -274,12 +274,8 @@ func (x *step) reject() {
 // give gives the own try up: its instance, if there is one, is to be destroyed.
 func (x *step) give(f Fate) {
 	t := x.own()
-	if t.Fate = f; t.ID == 0 {
-		t.Looks = nil
-	}
-	for _, d := range []Doubt{Silent, Offline, Mute} {
-		t.forget(d)
-	}
+	t.Fate = f
+	t.retire()
 	x.want(Waits)
 }
 
@@ -381,7 +377,12 @@ func (x *step) finish(e End) {
 }
 
 // end ends the order. Its instance is not needed any more.
-func (x *step) end(e End) { x.Phase, x.do.End = Over, e }
+func (x *step) end(e End) {
+	x.Phase, x.do.End = Over, e
+	if t := x.own(); t != nil {
+		t.retire()
+	}
+}
 
 // doom enters an instance that nobody needs: that of a request without an answer, by its label, or one that is not
 // known. One that was gone is back.

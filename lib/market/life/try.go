@@ -62,10 +62,10 @@ func (t *Try) look(d Doubt, at time.Time) {
 		return
 	}
 	l := t.Looks[d]
-	if l.Times > 0 && !at.After(l.Last) {
+	if !l.Last.IsZero() && !at.After(l.Last) {
 		return
 	}
-	if l.Last = at; l.Times == 0 {
+	if l.Last = at; l.First.IsZero() {
 		l.First = at
 	}
 	l.Times++
@@ -87,6 +87,16 @@ func (t *Try) forget(d Doubt) {
 		return
 	}
 	delete(t.Looks, d)
+}
+
+// retire keeps since when lists lack the instance, which costs nothing since then. How many do is counted anew: it is to be destroyed
+// now, and what was seen before that says nothing of it.
+func (t *Try) retire() {
+	l, missing := t.Looks[Unlisted]
+	if t.Looks = nil; missing && t.ID > 0 {
+		l.Times = 0
+		t.Looks = map[Doubt]Looks{Unlisted: l}
+	}
 }
 
 // until returns until when the instance may have existed: what lists no longer show costs nothing.

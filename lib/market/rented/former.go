@@ -90,7 +90,7 @@ func (f former) order() *order {
 		}
 		o.Tries = append(o.Tries, t)
 	}
-	losses := f.Losses
+	losses := min(f.Losses, 1000) // no rule allows more
 	for _, d := range f.Doomed {
 		if d.ID == f.Instance {
 			continue

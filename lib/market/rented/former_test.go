@@ -171,3 +171,28 @@ func TestFormerOrdersEnd(t *testing.T) {
 		t.Errorf("%v, %v", left, err)
 	}
 }
+
+// Whatever a file has: an order, or an error.
+func FuzzParseOrder(f *testing.F) {
+	b, err := os.ReadFile("testdata/former.jsonl")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		f.Add([]byte(line))
+	}
+	f.Add([]byte(`{"task":"t","attempt":1,"phase":"held","rejected":-9223372036854775808,"tries":[{"number":1,"looks":{"mute":{}}}]}`))
+	f.Add([]byte(`{"number":9223372036854775807,"losses":3,"doomed":[{"id":7,"counted":true}],"past":[{"id":7},{"id":7,"unseen":true}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := parseOrder(b)
+		if err != nil {
+			return
+		}
+		now := time.Date(2026, 3, 1, 18, 54, 55, 0, time.UTC)
+		o.rewind(now)
+		o.cost(now)
+		if n := o.Most(); n < len(o.Doomed()) || o.HeldUntil().Before(o.Since) && o.Phase == life.Held {
+			t.Errorf("%+v", o)
+		}
+	})
+}
