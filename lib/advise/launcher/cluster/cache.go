@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/gob"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -31,7 +31,7 @@ type Cache struct {
 }
 
 // format changes whenever Snapshot does, so that no version reads the file of another.
-const format = "lfind cluster 5\n"
+const format = "lfind cluster 6\n"
 
 // Get returns the cached snapshot for key if it is recent enough. Otherwise it calls ask and
 // caches the result.
@@ -71,7 +71,7 @@ func read(path string) (*Snapshot, error) {
 		return nil, fmt.Errorf("%s: of another version", path)
 	}
 	s := new(Snapshot)
-	return s, gob.NewDecoder(f).Decode(s)
+	return s, json.NewDecoder(f).Decode(s)
 }
 
 // write replaces the file in one step, so that no process reads a partial one.
@@ -80,7 +80,7 @@ func write(path string, s *Snapshot) error {
 		return err
 	}
 	b := bytes.NewBufferString(format)
-	if err := gob.NewEncoder(b).Encode(s); err != nil {
+	if err := json.NewEncoder(b).Encode(s); err != nil {
 		return err
 	}
 	return replace.File(path, b.Bytes(), 0o600)
