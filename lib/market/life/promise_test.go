@@ -375,10 +375,7 @@ func (h heard) broken() string {
 		if h.known.Try(e.ID).Looks[Unlisted].Times != absent {
 			return "an absence is not counted"
 		}
-		if h.in(Over) && absent >= 2 {
-			return h.gone()
-		}
-		return h.kept(map[bool]Action{true: AskID}[!h.in(Over)])
+		return h.kept(map[bool]Action{true: AskID}[!h.in(Over) || absent >= 2])
 	case e.Kind == DoomedGone && was.IsDoomed(e.ID):
 		return h.gone()
 	default:

@@ -147,8 +147,10 @@ var table = []row{
 	{all, Double, func(x *step) bool { return x.e.ID > 0 && (x.e.ID != x.Instance() || x.Phase == Over) }, (*step).doom},
 	{all, Unseen, (*step).isUnknown, func(x *step) { x.doom(); x.gone() }},
 	{without, DoomedShown, (*step).hasBegun, (*step).begun},
-	{all, DoomedLost, func(x *step) bool { return x.doomed() != nil && x.Phase != Over }, does(AskID)},
-	{all, DoomedLost, func(x *step) bool { d := x.doomed(); return d != nil && d.Looks[Unlisted].Times >= 2 }, (*step).gone},
+	{all, DoomedLost, func(x *step) bool {
+		d := x.doomed()
+		return d != nil && (x.Phase != Over || d.Looks[Unlisted].Times >= 2)
+	}, does(AskID)},
 	{all, DoomedGone, nil, (*step).gone},
 }
 

@@ -305,3 +305,30 @@ func TestLostAnswerBeforeTheAgentWasAway(t *testing.T) {
 		})
 	}
 }
+
+// Lists that lack the instance of a task that has ended do not prove that it is gone: it counts, and is destroyed, until the market
+// says so of its id.
+func TestEndedInstanceUnlisted(t *testing.T) {
+	s := newStand(t, 4)
+	s.Limits.Instances = 1
+	i := s.begin(1)
+	ended(i, 0)
+	s.market.stuck[i.id] = true
+	s.turn()
+	s.market.hidden[i.id] = true
+	for range 4 {
+		s.turn()
+	}
+	s.later(2, "there are 1 instances, as many as max_instances")
+	if names, err := s.orders(); err != nil || len(names) != 1 {
+		t.Errorf("%v, %v", names, err)
+	}
+	s.market.hidden, s.market.stuck = map[int64]bool{}, map[int64]bool{}
+	for range 4 {
+		s.turn()
+	}
+	s.begin(2)
+	if s.market.most != 1 || len(s.market.instances) != 1 {
+		t.Errorf("%d at once\n%s", s.market.most, s.said)
+	}
+}

@@ -38,7 +38,8 @@ type view struct {
 	logs     int // how many logs may still be read
 	endings  int // how many logs of ended ones may still be read
 	dooms    int
-	shows    int     // how many instances may still be asked for by their ids
+	shows    int     // how many instances may still be asked for by their ids, of orders that go on,
+	lasts    int     // and of those that are over
 	stubborn []int64 // instances that still exist after several requests to destroy them
 	absent   int     // how many instances of orders the list lacks,
 	present  int     // and how many it has
@@ -174,7 +175,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 func (r *Runner) view(list vastai.Listing) *view {
 	v := &view{
 		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, shows: maxShows, list: list,
-		read: map[int64]logText{},
+		read: map[int64]logText{}, lasts: maxEndings,
 	}
 	for _, i := range list.Instances {
 		if l, ok := ParseLabel(i.Label); ok && l.Agent == r.Agent {
@@ -505,7 +506,7 @@ var stages = map[vastai.Stage]life.Kind{
 
 // askID asks for the instance of an order that lists lack.
 func (r *Runner) askID(ctx context.Context, v *view, o *order) (e life.Event, more bool, err error) {
-	there, err := r.show(ctx, v, o.Instance())
+	there, err := r.show(ctx, v, o, o.Instance())
 	switch {
 	case errors.Is(err, errNoTime):
 		return e, false, nil

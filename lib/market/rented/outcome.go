@@ -157,9 +157,8 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 // patientLists is how many lists may show an instance that is to be destroyed, until that is reported.
 const patientLists = 3
 
-// sweep destroys instances that an order does not need, and forgets those that are gone: that two
-// lists did not show, or, if the task is to run again, of which the market says that there is none.
-// Failed requests are repeated in the next turn.
+// sweep destroys instances that an order does not need, until the market says that there is no such one: it is asked for by its id
+// when a list lacks it, or, after the end of the task, two. Failed requests are repeated in the next turn.
 func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
 	label := r.label(o.Task, o.Attempt, o.Number())
 	for _, i := range instances {
@@ -222,7 +221,7 @@ func (r *Runner) remains(o *order, i vastai.Instance, at time.Time) error {
 // isGone reports whether the market says that there is no such instance, which its list lacks. If there
 // is one, it is to be destroyed.
 func (r *Runner) isGone(ctx context.Context, v *view, o *order, id int64) bool {
-	there, err := r.show(ctx, v, id)
+	there, err := r.show(ctx, v, o, id)
 	switch {
 	case errors.Is(err, errNoTime):
 		return false
@@ -236,11 +235,15 @@ func (r *Runner) isGone(ctx context.Context, v *view, o *order, id int64) bool {
 }
 
 // show asks for an instance that the list lacks.
-func (r *Runner) show(ctx context.Context, v *view, id int64) (there bool, err error) {
-	if v.shows <= 0 {
+func (r *Runner) show(ctx context.Context, v *view, o *order, id int64) (there bool, err error) {
+	left := &v.shows
+	if o.Phase == life.Over {
+		left = &v.lasts
+	}
+	if *left <= 0 {
 		return false, errNoTime
 	}
-	v.shows--
+	*left--
 	i, err := r.API.Show(ctx, id)
 	return i != nil, err
 }
