@@ -13,7 +13,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
-	"github.com/ponos-tools/ponos/lib/base/lock"
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -31,21 +30,11 @@ func (a *Agent) tryAgain(ctx context.Context, in turn, report *task.Report) (aft
 	if err != nil || len(rules) == 0 {
 		return nil, false, nil
 	}
-	held, err := d.TryLock()
-	if errors.Is(err, lock.ErrHeld) {
-		return &k, true, nil
-	}
-	if err != nil {
-		return &k, true, err
+	held, r, now, err := d.hold(&k)
+	if held == nil {
+		return now, true, err
 	}
 	defer held.Close()
-	r, err := d.Read()
-	if err != nil {
-		return &k, true, err
-	}
-	if r.Job != k.Job {
-		return &r.Tracked, true, nil
-	}
 	end := endOf(job)
 	change, again, why := rules.Within(a.LongestTime).Next(end, reasonsOf(r.Attempts))
 	if again && r.Lost && a.Store.Submitted(k.Task) > 0 {

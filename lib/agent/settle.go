@@ -239,23 +239,34 @@ func (a *Agent) end(ctx context.Context, t turn, v verdict) (*Tracked, error) {
 	return a.upload(ctx, d, k, r, t.listed, t.patience)
 }
 
-// keepTracked records what a turn has decided about a task with a job. While another process works on the task, nothing changes.
-func (a *Agent) keepTracked(d Dir, was, k Tracked) (*Tracked, error) {
+// hold locks a task and reads its record. Without a lock the turn goes on with what it returns of the task: what it knew,
+// while another process works on the task, or what the record says, if that is about another job.
+func (d Dir) hold(k *Tracked) (*lock.Lock, Record, *Tracked, error) {
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
-		return &was, nil
+		return nil, Record{}, k, nil
 	}
 	if err != nil {
-		return &k, err
+		return nil, Record{}, k, err
+	}
+	r, err := d.Read()
+	if err == nil && r.Job == k.Job {
+		return held, r, k, nil
+	}
+	held.Close()
+	if err == nil {
+		k = &r.Tracked
+	}
+	return nil, r, k, err
+}
+
+// keepTracked records what a turn has decided about a task with a job. While another process works on the task, nothing changes.
+func (a *Agent) keepTracked(d Dir, was, k Tracked) (*Tracked, error) {
+	held, r, now, err := d.hold(&was)
+	if held == nil {
+		return now, err
 	}
 	defer held.Close()
-	r, err := d.Read()
-	if err != nil {
-		return &k, err
-	}
-	if r.Job != was.Job {
-		return &r.Tracked, nil
-	}
 	r.Tracked = k
 	return &k, d.Write(r)
 }
@@ -263,21 +274,11 @@ func (a *Agent) keepTracked(d Dir, was, k Tracked) (*Tracked, error) {
 // submitAgain releases a task whose job has provably not begun: ponos-start submits it again,
 // after a pause that grows. It returns nil then.
 func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string, patience <-chan struct{}) (*Tracked, error) {
-	held, err := d.TryLock()
-	if errors.Is(err, lock.ErrHeld) {
-		return &k, nil
-	}
-	if err != nil {
-		return &k, err
+	held, r, now, err := d.hold(&k)
+	if held == nil {
+		return now, err
 	}
 	defer held.Close()
-	r, err := d.Read()
-	if err != nil {
-		return &k, err
-	}
-	if r.Job != k.Job {
-		return &r.Tracked, nil
-	}
 	if r.Tries++; r.Tries >= maxSubmissions {
 		held.Close()
 		reason = fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)
