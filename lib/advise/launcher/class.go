@@ -61,10 +61,22 @@ func isScarce(partition string) bool {
 // largeMemory is how many times more memory for each core than half of the cores that match have at most makes nodes scarce.
 const largeMemory = 3
 
+// share is what jobs can have of each node of a group together: a partition may leave a part of its nodes to others.
+func (g *group) share() (cores, memory int64) {
+	cores, memory = int64(g.cores), g.memory
+	if p := g.partition.slurm; p != nil {
+		cores, memory = min(cores, p.MaxCPUsPerNode.Or(cores)), min(memory, p.MaxMemPerNode.Or(memory>>20)<<20)
+	}
+	return cores, memory
+}
+
 // usual is the memory for each core that at least half of the cores of some groups have at most, 0 without groups.
 func usual(perCore map[*group]int64) int64 {
-	cores := func(g *group) int { return g.cores * max(1, g.nodes) }
-	groups, all := slices.SortedFunc(maps.Keys(perCore), func(a, b *group) int { return cmp.Compare(perCore[a], perCore[b]) }), 0
+	cores := func(g *group) int64 {
+		cores, _ := g.share()
+		return cores * int64(max(1, g.nodes))
+	}
+	groups, all := slices.SortedFunc(maps.Keys(perCore), func(a, b *group) int { return cmp.Compare(perCore[a], perCore[b]) }), int64(0)
 	for _, g := range groups {
 		all += cores(g)
 	}
@@ -80,10 +92,7 @@ func usual(perCore map[*group]int64) int64 {
 // other nodes have.
 func (l *Launcher) classify(a *request.Alternative, matching []*candidate) {
 	perCore := func(g *group) int64 {
-		cores, memory := int64(g.cores), g.memory
-		if p := g.partition.slurm; p != nil { // a job can have no more
-			cores, memory = min(cores, p.MaxCPUsPerNode.Or(cores)), min(memory, p.MaxMemPerNode.Or(memory>>20)<<20)
-		}
+		cores, memory := g.share()
 		if cores == 0 || len(a.GPUs) > 0 {
 			return 0 // main memory comes with the GPUs
 		}
