@@ -232,61 +232,75 @@ func (s sample) of(limit int64, kind int) int64 {
 	return int64(s.part * float64(limit))
 }
 
-// arrivals are jobs as they were submitted in some time before, moved to what comes after the time of a world; with them, how long those
-// that have ended ran. They come at the same time of a day that is drawn by chance, or where less than a day is known, like the last
-// minutes or hours, of which nobody knows how long they go on. priority gives each the priority that it would have.
-func (h *History) arrivals(w *World, until int64, random *rand.Rand, priority func(*Past) float64) (jobs []Job, seconds map[uint64]int64) {
+// arrivals are jobs as they were submitted in some time before, moved to what comes after the time of a world.
+type arrivals struct {
+	runs     []Past // in the order of their submission
+	shift    int64  // from one round of them to the next
+	until    int64
+	most     int                 // in all
+	priority func(*Past) float64 // that each would have
+}
+
+// firstArrival is the id of the first job that arrives.
+const firstArrival = uint64(1) << 62
+
+// job is the nth one.
+func (a *arrivals) job(n int) (Job, bool) {
+	if n >= a.most {
+		return Job{}, false
+	}
+	p, id := &a.runs[n%len(a.runs)], firstArrival+uint64(n)
+	at := p.Submit + int64(1+n/len(a.runs))*a.shift
+	return Job{
+		ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition, Priority: a.priority(p),
+		Submit: at, Accrue: at, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1,
+	}, at < a.until
+}
+
+// seconds is how long a job runs that arrives, if it did; 0: it is not one, or its run has not ended.
+func (a *arrivals) seconds(j *Job) int64 {
+	if j.ID < firstArrival {
+		return 0
+	}
+	if p := &a.runs[int(j.ID-firstArrival)%len(a.runs)]; p.End > 0 {
+		return max(1, p.Seconds())
+	}
+	return 0
+}
+
+// arrivals come at the same time of a day that is drawn by chance, or where less than a day is known, like the last minutes or hours, of
+// which nobody knows how long they go on.
+func (h *History) arrivals(w *World, until int64, random *rand.Rand, priority func(*Past) float64) *arrivals {
 	const day, least, most = 86400, 300, 2000
-	seconds = map[uint64]int64{}
+	a := &arrivals{until: until, priority: priority}
 	if len(h.runs) == 0 {
-		return nil, seconds
+		return a
 	}
 	known := w.Now - h.runs[0].Submit
 	since := func(from int64) []Past {
 		first, _ := slices.BinarySearchFunc(h.runs, from, func(p Past, t int64) int { return cmp.Compare(p.Submit, t) })
 		return h.runs[first:]
 	}
-	add := func(p *Past, at int64) {
-		id := uint64(1)<<62 + uint64(len(jobs))
-		jobs = append(jobs, Job{
-			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition, Priority: priority(p),
-			Submit: at, Accrue: at, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1,
-		})
-		if p.End > 0 {
-			seconds[id] = max(1, p.Seconds())
-		}
-	}
 	if days := known / day; days > 0 {
-		shift := (1 + random.Int64N(min(days, 14))) * day
-		until = min(until, w.Now+shift) // beyond that, nothing has been seen
-		for _, p := range since(w.Now - shift) {
-			if p.Submit+shift >= until {
-				break
-			}
-			add(&p, p.Submit+shift)
-		}
-		return jobs, seconds
+		a.shift = (1 + random.Int64N(min(days, 14))) * day
+		a.runs, a.until = since(w.Now-a.shift), min(until, w.Now+a.shift) // beyond that, nothing has been seen
+		a.most = len(a.runs)
+		return a
 	}
 	if known < least {
-		return nil, seconds
+		return a
 	}
-	window := int64(least * math.Pow(float64(known)/least, random.Float64()))
-	recent := h.submitted(w, w.Now-window, since(w.Now-window))
-	phase := random.Int64N(window)
-	for i := range recent { // the last part of the window comes first
-		if recent[i].Submit += phase; recent[i].Submit >= w.Now {
-			recent[i].Submit -= window
+	a.shift = int64(least * math.Pow(float64(known)/least, random.Float64()))
+	a.runs = h.submitted(w, w.Now-a.shift, since(w.Now-a.shift))
+	a.most = min(most, 2*len(a.runs))
+	phase := random.Int64N(a.shift)
+	for i := range a.runs { // the last part of the window comes first
+		if a.runs[i].Submit += phase; a.runs[i].Submit >= w.Now {
+			a.runs[i].Submit -= a.shift
 		}
 	}
-	slices.SortStableFunc(recent, func(a, b Past) int { return cmp.Compare(a.Submit, b.Submit) })
-	for _, shift := range []int64{window, 2 * window} {
-		for i := range recent {
-			if at := recent[i].Submit + shift; at < until && len(jobs) < most {
-				add(&recent[i], at)
-			}
-		}
-	}
-	return jobs, seconds
+	slices.SortStableFunc(a.runs, func(a, b Past) int { return cmp.Compare(a.Submit, b.Submit) })
+	return a
 }
 
 // submitted are the jobs of a time until now: those that have ended, and those that wait and run, of which the end is not known.
@@ -337,19 +351,16 @@ func When(over func() bool, w *World, rows []int, h *History, priority func(*Pas
 			break
 		}
 		random := rand.New(rand.NewPCG(seed, uint64(n)))
-		jobs, seconds := h.arrivals(w, w.Now+horizon, random, priority)
-		for i := range jobs {
-			jobs[i] = w.Bound(jobs[i])
-		}
+		coming := h.arrivals(w, w.Now+horizon, random, priority)
 		drawn := h.drawn(w, random)
 		run := func(j *Job) int64 {
-			if s, ok := seconds[j.ID]; ok {
+			if s := coming.seconds(j); s > 0 {
 				return s
 			}
 			return drawn(j)
 		}
 		replayStarts, visits := replayed(over, w, rows, Course{
-			Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: run,
+			Arrival: coming.job, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: run,
 		})
 		if replayStarts == nil {
 			break

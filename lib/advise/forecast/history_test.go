@@ -92,6 +92,14 @@ func TestWhen(t *testing.T) {
 	}
 }
 
+// all are the jobs that arrive.
+func all(a *arrivals) (jobs []Job) {
+	for j, ok := a.job(0); ok; j, ok = a.job(len(jobs)) {
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
 // Jobs that come every day at this time come today, too.
 func TestArrivals(t *testing.T) {
 	var runs []Past
@@ -102,9 +110,10 @@ func TestArrivals(t *testing.T) {
 	}
 	h := NewHistory(runs)
 	high := func(*Past) float64 { return 5000 }
-	jobs, seconds := h.arrivals(&World{Now: now}, now+3600, rand.New(rand.NewPCG(1, 1)), high)
-	if len(jobs) != 1 || jobs[0].Submit != now+60 || seconds[jobs[0].ID] != 3000 || jobs[0].Priority != 5000 {
-		t.Fatalf("%+v %v", jobs, seconds)
+	coming := h.arrivals(&World{Now: now}, now+3600, rand.New(rand.NewPCG(1, 1)), high)
+	jobs := all(coming)
+	if len(jobs) != 1 || jobs[0].Submit != now+60 || coming.seconds(&jobs[0]) != 3000 || jobs[0].Priority != 5000 {
+		t.Fatalf("%+v %v", jobs, coming)
 	}
 	// The job that waits has no chance before: it would be in the way of the node.
 	r := running("n1", 4, 2)
@@ -125,11 +134,11 @@ func TestArrivalsLikeTheLastHours(t *testing.T) {
 		{ID: 2, User: "new", Submit: now},
 	}}
 	for seed := range uint64(20) {
-		jobs, seconds := h.arrivals(w, now+86400, rand.New(rand.NewPCG(1, seed)), func(*Past) float64 { return 1 })
-		of := map[string]int{}
+		coming := h.arrivals(w, now+86400, rand.New(rand.NewPCG(1, seed)), func(*Past) float64 { return 1 })
+		jobs, of := all(coming), map[string]int{}
 		for i, j := range jobs {
-			if of[j.User]++; j.Submit < now || j.Submit > now+1200 || i > 0 && j.Submit < jobs[i-1].Submit || (j.User == "bob") != (seconds[j.ID] == 100) {
-				t.Errorf("seed %d: %+v, %d s", seed, j, seconds[j.ID])
+			if of[j.User]++; j.Submit < now || j.Submit > now+1200 || i > 0 && j.Submit < jobs[i-1].Submit || (j.User == "bob") != (coming.seconds(&j) == 100) {
+				t.Errorf("seed %d: %+v, %d s", seed, j, coming.seconds(&j))
 			}
 		}
 		if of["ann"] != 4 || of["bob"] > 2 || of["new"] > 0 {

@@ -82,11 +82,9 @@ func NewPlan(over func() bool, w *World, told bool) *Plan {
 	w.sync()
 	p := &Plan{
 		over: over, World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w),
-		used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses), running: w.running(),
+		free: maps.Clone(w.Licenses), running: w.running(),
 	}
-	for i := range w.Limits {
-		p.used[i] = w.Limits[i].Used
-	}
+	p.meet()
 	p.told = told
 	p.turn(w.Now, told, 0)
 	return p

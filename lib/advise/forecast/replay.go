@@ -12,8 +12,9 @@ type Course struct {
 	Run func(j *Job) int64
 	// Lag, in seconds, is how long after its end the nodes of a job are free.
 	Lag int64
-	// Arrivals are jobs that are submitted later, at their Submit, in that order.
-	Arrivals []Job
+	// Arrival is the nth job, from 0, that is submitted later, in the order of their Submit; false: there is none. They are made one
+	// by one, as those of weeks are more than all that wait. nil: none arrives.
+	Arrival func(n int) (Job, bool)
 	// Until ends the replay; Turns is how many turns of the backfill scheduler it makes
 	// exactly, and Work how often it looks at a node, before the turns become rarer.
 	Until       int64
@@ -41,23 +42,24 @@ func replayed(over func() bool, w *World, rows []int, c Course) (starts []int64,
 }
 
 type replay struct {
-	w      World
-	p      *Plan
-	c      Course
-	starts []int64
-	target map[int]int // index into starts by row
-	left   int
-	events events
-	tasks  map[int]task // that run, by their number
-	next   int          // arrival
-	after  map[uint64][]int
-	alive  map[uint64]int // tasks of a job that have not ended
-	ended  map[uint64]bool
-	gone   []bool // rows whose tasks have all been started
-	dirty  bool
-	turn   int64 // when the next turn of the backfill scheduler is due
-	turns  int
-	same   map[uint64][]int // rows of a job, where it waits for several partitions
+	w       World
+	p       *Plan
+	c       Course
+	starts  []int64
+	target  map[int]int // index into starts by row
+	left    int
+	events  events
+	tasks   map[int]task // that run, by their number
+	next    Job          // that arrives; at Forever: none
+	arrived int
+	after   map[uint64][]int
+	alive   map[uint64]int // tasks of a job that have not ended
+	ended   map[uint64]bool
+	gone    []bool // rows whose tasks have all been started
+	dirty   bool
+	turn    int64 // when the next turn of the backfill scheduler is due
+	turns   int
+	same    map[uint64][]int // rows of a job, where it waits for several partitions
 
 	overlaps map[*Partition][]*Partition // those that lose their turn with one, itself among them
 	freed    []int32                     // nodes on which something has ended since main looked last
@@ -93,7 +95,8 @@ func newReplay(over func() bool, w *World, rows []int, c Course) *replay {
 		alive: map[uint64]int{}, ended: map[uint64]bool{}, same: map[uint64][]int{}, dirty: true, turn: w.Now,
 		overlaps: w.overlaps(),
 	}
-	r.w.Jobs = slices.Clone(w.Jobs)
+	const arrive = 1000 // room for some: if the jobs had to grow for the first one, they would be there twice
+	r.w.Jobs = append(make([]Job, 0, len(w.Jobs)+arrive), w.Jobs...)
 	if w.Fair != nil {
 		r.w.course = w.Fair.course(w.Now)
 	}
@@ -105,13 +108,11 @@ func newReplay(over func() bool, w *World, rows []int, c Course) *replay {
 	}
 	r.left = len(rows)
 	p := &Plan{
-		over: over, World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{},
+		over: over, World: &r.w, space: newSpace(&r.w), free: map[string]int64{},
 		Results: make([]Result, len(w.Jobs)), running: w.running(),
 	}
 	r.p = p
-	for i := range w.Limits {
-		p.used[i] = w.Limits[i].Used
-	}
+	p.meet()
 	for name, n := range w.Licenses {
 		p.free[name] = n
 	}
@@ -155,6 +156,7 @@ func newReplay(over func() bool, w *World, rows []int, c Course) *replay {
 		}
 	}
 	heap.Init(&r.events)
+	r.await()
 	return r
 }
 
@@ -197,15 +199,24 @@ func (r *replay) runs(row int) {
 	r.events = append(r.events, event{max(end, r.w.Now+1) + r.c.Lag, number})
 }
 
+// await looks for the next job that arrives.
+func (r *replay) await() {
+	more := false
+	if r.c.Arrival != nil {
+		r.next, more = r.c.Arrival(r.arrived)
+	}
+	if !more {
+		r.next.Submit = Forever
+	}
+}
+
 // step goes to the next time at which something happens, and lets the scheduler act.
 func (r *replay) step() bool {
 	at := int64(Forever)
 	if len(r.events) > 0 {
 		at = r.events[0].at
 	}
-	if r.next < len(r.c.Arrivals) {
-		at = min(at, r.c.Arrivals[r.next].Submit)
-	}
+	at = min(at, r.next.Submit)
 	if r.dirty {
 		at = min(at, r.turn)
 	}
@@ -224,9 +235,10 @@ func (r *replay) step() bool {
 			r.stuck = nil // a reservation begins or ends, or a job may start from now on
 		}
 	}
-	for r.next < len(r.c.Arrivals) && r.c.Arrivals[r.next].Submit <= at {
-		r.arrive(r.c.Arrivals[r.next])
-		r.next++
+	for r.next.Submit <= at {
+		r.arrive(r.w.Bound(r.next))
+		r.arrived++
+		r.await()
 		happened = true
 	}
 	r.dirty = r.dirty || happened
@@ -406,6 +418,7 @@ func (r *replay) release(id uint64) {
 // arrive adds a job to those that wait.
 func (r *replay) arrive(j Job) {
 	row := len(r.w.Jobs)
+	r.p.meet()
 	r.shares(&j)
 	r.w.Jobs = append(r.w.Jobs, j)
 	r.gone = append(r.gone, false)

@@ -21,6 +21,16 @@ func minutes(starts []int64) []int64 {
 	return starts
 }
 
+// in lets some jobs arrive.
+func in(jobs []Job) func(int) (Job, bool) {
+	return func(n int) (Job, bool) {
+		if n >= len(jobs) {
+			return Job{}, false
+		}
+		return jobs[n], true
+	}
+}
+
 // never lets a replay come to its end.
 func never() bool { return false }
 
@@ -79,7 +89,7 @@ func TestReplay(t *testing.T) {
 			}
 		}
 		before := fmt.Sprint(w)
-		if got := minutes(Replay(never, w, rows, Course{Run: c.run, Arrivals: c.add, Until: now + 86400})); !slices.Equal(got, c.want) {
+		if got := minutes(Replay(never, w, rows, Course{Run: c.run, Arrival: in(c.add), Until: now + 86400})); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		if fmt.Sprint(w) != before {

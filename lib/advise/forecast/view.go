@@ -165,14 +165,19 @@ func (p *Plan) outOfReach(user string, part *Partition) string {
 	return ""
 }
 
+// meet counts what is used of limits that the world has met since.
+func (p *Plan) meet() {
+	for i := len(p.used); i < len(p.World.Limits); i++ {
+		p.used = append(p.used, p.World.Limits[i].Used)
+	}
+}
+
 // Last is the plan for a job that comes after all others of its partition, as far as
 // the others go as they do in this turn. why says in words what keeps it from starting,
 // where that is not that others come first.
 func (p *Plan) Last(j Job) (result Result, why string) {
 	p.World.sync()
-	for i := len(p.used); i < len(p.World.Limits); i++ {
-		p.used = append(p.used, p.World.Limits[i].Used)
-	}
+	p.meet()
 	w := *p.World
 	w.Jobs = append(slices.Clip(w.Jobs), j)
 	space := *p.space
