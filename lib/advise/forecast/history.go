@@ -249,7 +249,7 @@ func (a *arrivals) job(n int) (Job, bool) {
 	if n >= a.most {
 		return Job{}, false
 	}
-	p, id := &a.runs[n%len(a.runs)], firstArrival+uint64(n)
+	p, id := &a.runs[n%len(a.runs)], firstArrival+uint64(max(0, n))
 	at := p.Submit + int64(1+n/len(a.runs))*a.shift
 	return Job{
 		ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition, Priority: a.priority(p),
@@ -262,7 +262,7 @@ func (a *arrivals) seconds(j *Job) int64 {
 	if j.ID < firstArrival {
 		return 0
 	}
-	if p := &a.runs[int(j.ID-firstArrival)%len(a.runs)]; p.End > 0 {
+	if p := &a.runs[(j.ID-firstArrival)%uint64(len(a.runs))]; p.End > 0 {
 		return max(1, p.Seconds())
 	}
 	return 0
