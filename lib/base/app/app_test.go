@@ -186,6 +186,14 @@ func TestCommands(t *testing.T) {
 	if code, out, stderr := runTool(with, "explain", "a", "--json", "b"); code != 0 || out != "json=true args=[\"a\" \"b\"]\n" {
 		t.Errorf("%d %s %s", code, out, stderr)
 	}
+	// Flags of the tool itself that the command has, too.
+	with.Flags = []cli.Flag{&cli.BoolFlag{Name: "json"}, &cli.StringFlag{Name: "from", Aliases: []string{"f"}}}
+	for _, args := range [][]string{{"--json", "explain", "a"}, {"-f", "x", "--json", "explain", "a"}, {"--json=true", "-fx", "explain", "a"}} {
+		if code, out, stderr := runTool(with, args...); code != 0 || out != "json=true args=[\"a\"]\n" {
+			t.Errorf("%q: %d %s %s", args, code, out, stderr)
+		}
+	}
+	with.Flags = nil
 	if code, _, stderr := runTool(with, "explian"); code != 2 || !strings.Contains(stderr, `did you mean "explain"?`) {
 		t.Errorf("%d %s", code, stderr)
 	}

@@ -20,7 +20,8 @@ func (t Tool) normalize(args []string) []string {
 	flags, commands, stop := append(slices.Clone(t.Flags), versionFlag), t.Commands, t.StopAtArg
 	for {
 		known := index(flags)
-		var moved, kept []string
+		var moved [][]string // each an option, with its value
+		var kept []string
 		var next *cli.Command
 		for i := 0; i < len(rest); i++ {
 			arg := rest[i]
@@ -44,18 +45,26 @@ func (t Tool) normalize(args []string) []string {
 			split, takesValue := known.split(arg)
 			moved = append(moved, split...)
 			if takesValue && i+1 < len(rest) && rest[i+1] == "--" { // which is never meant as its value
-				return append(out, moved...)
+				return append(out, slices.Concat(moved...)...)
 			}
 			if takesValue && i+1 < len(rest) {
 				i++
-				moved = append(moved, rest[i])
+				moved[len(moved)-1] = append(moved[len(moved)-1], rest[i])
 			}
 		}
-		out = append(out, moved...)
 		if next == nil {
-			return append(out, protect(kept)...)
+			return append(append(out, slices.Concat(moved...)...), protect(kept)...)
 		}
-		out, rest = append(out, rest[0]), rest[1:]
+		// An option that the command has, too, is the command's: the library would forget it.
+		its, behind := index(next.Flags), []string(nil)
+		for _, option := range moved {
+			if its.has(option[0]) {
+				behind = append(behind, option...)
+			} else {
+				out = append(out, option...)
+			}
+		}
+		out, rest = append(out, rest[0]), append(behind, rest[1:]...)
 		flags, commands = next.Flags, next.Subcommands
 		stop = stop || next.SkipFlagParsing
 		if next.SkipFlagParsing {
@@ -104,23 +113,30 @@ func index(flags []cli.Flag) flagIndex {
 
 // split splits one argument that begins with '-', and reports whether its last flag still needs a
 // value.
-func (known flagIndex) split(arg string) (out []string, takesValue bool) {
+func (known flagIndex) split(arg string) (out [][]string, takesValue bool) {
 	if strings.HasPrefix(arg, "--") || strings.Contains(arg, "=") {
 		name := strings.TrimLeft(arg, "-")
-		return []string{arg}, !strings.Contains(name, "=") && known[name]
+		return [][]string{{arg}}, !strings.Contains(name, "=") && known[name]
 	}
 	if takes, ok := known[arg[1:]]; ok { // -output, and -n
-		return []string{arg}, takes
+		return [][]string{{arg}}, takes
 	}
 	for i := 1; i < len(arg); i++ { // -an5 is -a -n 5
 		takes, ok := known[arg[i:i+1]]
 		switch {
 		case !ok:
-			return []string{arg}, false
+			return [][]string{{arg}}, false
 		case takes && i+1 < len(arg):
-			return append(out, "-"+arg[i:i+1], arg[i+1:]), false
+			return append(out, []string{"-" + arg[i:i+1], arg[i+1:]}), false
 		}
-		out, takesValue = append(out, "-"+arg[i:i+1]), takes
+		out, takesValue = append(out, []string{"-" + arg[i:i+1]}), takes
 	}
 	return out, takesValue
+}
+
+// has reports whether an option is among the flags.
+func (known flagIndex) has(option string) bool {
+	name, _, _ := strings.Cut(strings.TrimLeft(option, "-"), "=")
+	_, ok := known[name]
+	return ok
 }
