@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -29,46 +28,34 @@ import (
 )
 
 // ofAlloc are the options by which a pool gets its own nodes, and those of its run
-// directory: the schedulers in its jobs do not get them. True: with a value.
-var ofAlloc = map[string]bool{
-	"alloc": true, "alloc-sbatch": true, "max-jobs": true, "linger": true, "scheduler": true, "run": true, "resume": false,
-	"retry-failed": false, "resume-failed": false,
+// directory: the schedulers in its jobs do not get them.
+var ofAlloc = []string{
+	"alloc", "alloc-sbatch", "max-jobs", "linger", "scheduler", "run", "resume", "retry-failed", "resume-failed",
 }
 
-// withoutAlloc are the arguments of the scheduler.
-func withoutAlloc(args []string) []string {
-	var out []string
-	for i := 0; i < len(args); i++ {
-		a := args[i]
-		name, _, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
-		if value, of := ofAlloc[name]; of && strings.HasPrefix(a, "-") {
-			if value && !joined {
-				i++
-			}
+// passOn are the arguments by which the schedulers in a pool's jobs are told what this call was told.
+func passOn(c *cli.Context, serve bool, more ...string) []string {
+	args := []string{"run"}
+	if serve {
+		args[0] = "serve"
+	}
+	for _, f := range runFlags() {
+		name := f.Names()[0]
+		if !c.IsSet(name) || slices.Contains(ofAlloc, name) {
 			continue
 		}
-		command := i == 0 && (a == "run" || a == "serve")
-		if !strings.HasPrefix(a, "-") && !command && !isValue(args, i) { // the template, and what follows
-			return append(out, args[i:]...)
-		}
-		out = append(out, a)
-	}
-	return out
-}
-
-// isValue reports whether an argument is the value of the option before it.
-func isValue(args []string, i int) bool {
-	if i == 0 || !strings.HasPrefix(args[i-1], "-") || strings.Contains(args[i-1], "=") {
-		return false
-	}
-	name := strings.TrimLeft(args[i-1], "-")
-	for _, f := range runFlags() {
-		if slices.Contains(f.Names(), name) {
-			_, isBool := f.(*cli.BoolFlag)
-			return !isBool
+		switch value := c.Value(name).(type) {
+		case bool:
+			args = append(args, fmt.Sprintf("--%s=%t", name, value))
+		case string:
+			args = append(args, "--"+name+"="+value)
+		default:
+			for _, value := range c.StringSlice(name) {
+				args = append(args, "--"+name+"="+value)
+			}
 		}
 	}
-	return false
+	return append(append(append(args, more...), "--"), c.Args().Slice()...)
 }
 
 // allocate submits the first jobs of a pool that gets its own nodes. It reports whether the
@@ -127,10 +114,12 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	}
 	options := found.With(given...)
 	p.Options = options.Args()
-	p.Args, p.Stdin = withoutAlloc(os.Args[1:]), in.stdin
+	p.Stdin = in.stdin
+	var output []string
 	if !c.IsSet("output") && !c.IsSet("results") && !p.Here {
-		p.Args = schedulerArgs(p.Args, "--output", "files")
+		output = []string{"--output=files"}
 	}
+	p.Args = passOn(c, serve, output...)
 	if p.Dir, err = os.Getwd(); err != nil {
 		return false, err
 	}

@@ -2,8 +2,11 @@ package jobpool
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
+
+	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/pool/control"
@@ -44,6 +47,32 @@ func TestSbatchOptions(t *testing.T) {
 		got, err := sbatchOptions([]string{text})
 		if !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), want[0]) || !strings.Contains(fault.HintOf(err), want[1]) {
 			t.Errorf("%q: %q, %v, hint %q", text, got, err, fault.HintOf(err))
+		}
+	}
+}
+
+// The schedulers of a pool are told what the call was told, however that was written, and take it as it is.
+func TestSchedulersAreToldTheSame(t *testing.T) {
+	for line, want := range map[string]string{
+		"--alloc cpu() -j2 true":                                       "run --jobs=2 -- true",
+		"--alloc=cpu() --jobs 2 --resume --run=x -k true --run y":      "run --jobs=2 --keep-order=true -- true --run y",
+		"run --max-jobs=2 --linger 5m -a in -a - --env A,B echo {}":    "run --arg-file=in --arg-file=- --env=A,B -- echo {}",
+		"--alloc-sbatch=-pcpu -I ,, run -E run run --alloc x ::: -a b": "run --eof=run --replace=,, -- run --alloc x ::: -a b",
+		"-X -k=false --alloc=a -- --resume {} ::: --alloc":             "run --X=true --keep-order=false -- --resume {} ::: --alloc",
+		"--alloc a --retries=3 --header : --colsep=, cmd --retries 9":  "run --colsep=, --header=: --retries=3 -- cmd --retries 9",
+	} {
+		var got []string
+		for range 2 { // what they are told says the same again
+			tool := tool()
+			tool.StopAtArg = true
+			tool.Action = func(c *cli.Context) error { got = passOn(c, false); return nil }
+			tool.Commands[0].Action = tool.Action
+			var errs strings.Builder
+			words := append([]string{"jobpool"}, strings.Fields(line)...)
+			if code := tool.Run(t.Context(), words, nil, io.Discard, &errs); code != 0 || strings.Join(got, " ") != want {
+				t.Errorf("%s: %q, want %q; status %d: %s", line, got, want, code, &errs)
+			}
+			line = want
 		}
 	}
 }
