@@ -107,7 +107,7 @@ func (a *Agent) Tidy(ctx context.Context, retention, keep time.Duration) error {
 	unused, leftover := now.Add(-keep), now.Add(-leftoverAge)
 	return errors.Join(
 		a.removeOver(ctx, leftover), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(leftover),
-		a.Environments.Prune(unused), a.Transfers.Prune(unused), a.prunePrograms(ctx, leftover))
+		a.Environments.Prune(unused), a.Transfers.Prune(unused, leftover), a.prunePrograms(ctx, leftover))
 }
 
 // prunePrograms removes the programs of other versions that no job has used since a time and that nothing names: no task

@@ -105,12 +105,13 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 	if err := s.sweep(dir); err != nil {
 		return Environment{}, err
 	}
+	stays := place.Watch(dir) // before anything is in it
 	name := uuid.NewString()
 	building := filepath.Join(dir, name)
 	if err := os.Mkdir(building, 0o700); err != nil {
+		stays.Moved()
 		return Environment{}, err
 	}
-	stays := place.Watch(building)
 	err = s.build(ctx, spec, building, log)
 	if err == nil {
 		// Others use it as soon as the link exists, also after a power failure.

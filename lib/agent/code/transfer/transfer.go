@@ -64,9 +64,29 @@ func (s *Store) Artifacts(process string, id task.ID) string {
 // Kept is the directory of what a task has written to its working directory, beside its artifacts.
 func (s *Store) Kept(process string, id task.ID) string { return s.Artifacts(process, id) + ".files" }
 
-// Prune removes models and data sets that were last used before a time.
-func (s *Store) Prune(before time.Time) error {
-	return environment.PruneUnused(s.Dir, before, filesLock)
+// Prune removes models and data sets that were last used before a time, and what killed downloads have left before another.
+func (s *Store) Prune(unused, leftover time.Time) error {
+	errs := []error{environment.PruneUnused(s.Dir, unused, filesLock)}
+	for _, depth := range []struct{ dir, pattern string }{{s.Processes, "*/*/"}, {s.Dir, "*/"}} {
+		root, err := os.OpenRoot(depth.dir) // in which tasks may have left links to elsewhere
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		defer root.Close()
+		left, err := fs.Glob(root.FS(), depth.pattern+downloadPrefix+"*")
+		errs = append(errs, err)
+		for _, name := range left {
+			info, err := root.Lstat(name)
+			if err != nil || !info.Mode().IsRegular() || !isDownload(info.Name()) || !clock.Modified(info).Before(leftover) {
+				continue // a task may have ended it, or written it
+			}
+			errs = append(errs, root.Remove(name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // maxArtifacts limits how many artifacts of a task are read or published.
@@ -195,13 +215,12 @@ func listDir(dir string) ([]string, error) {
 }
 
 // download creates a file atomically: it is complete or absent. Its temporary name is not one of
-// renameio: Publish must tell what is unfinished from an artifact.
+// renameio: Publish must tell what is unfinished from an artifact. It lies at the top, where Prune looks.
 func download(root *os.Root, name string, get func(*os.File) error) error {
-	dir := filepath.Dir(name)
-	if err := root.MkdirAll(dir, 0o700); err != nil {
+	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return unfit(err)
 	}
-	temporary := filepath.Join(dir, downloadPrefix+rand.Text())
+	temporary := downloadPrefix + rand.Text()
 	f, err := root.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return unfit(err)
@@ -221,6 +240,12 @@ func download(root *os.Root, name string, get func(*os.File) error) error {
 
 // downloadPrefix begins the names of unfinished downloads.
 const downloadPrefix = ".download-"
+
+// isDownload reports whether download makes names such as this one.
+func isDownload(name string) bool {
+	text, ok := strings.CutPrefix(name, downloadPrefix)
+	return ok && len(text) == len(rand.Text()) && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+}
 
 // unfit marks an error as a defect if a file can never have a place: its name is too long, or that of a
 // directory, or leads through a file or out of the directory.

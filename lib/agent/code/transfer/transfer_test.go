@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -115,6 +117,62 @@ func TestFetchArtifacts(t *testing.T) {
 	}
 	q.list = queue.ErrGone
 	if err := s.FetchArtifacts(t.Context(), task.Parent{ID: "parent"}, dir, say); !errors.Is(err, queue.ErrGone) {
+		t.Error(err)
+	}
+}
+
+// killed ends the process that downloads, before it can tidy up.
+type killed struct{ *fake }
+
+func (killed) GetArtifact(context.Context, task.ID, task.Artifact, *os.File) error {
+	runtime.Goexit()
+	return nil
+}
+
+func (killed) GetFile(context.Context, task.File, *os.File) error {
+	runtime.Goexit()
+	return nil
+}
+
+// What a killed download has left is removed once it is too old to be one that goes on, and nothing else is: not what a task has
+// called so, nor what a link of a task leads to.
+func TestKilledDownloads(t *testing.T) {
+	q := &fake{artifacts: map[string]string{"b/c": "22"}}
+	s := &Store{Queue: killed{q}, Processes: t.TempDir(), Dir: t.TempDir()}
+	dir, elsewhere := s.Artifacts("p1", "parent"), t.TempDir()
+	foreign := filepath.Join(elsewhere, downloadPrefix+rand.Text())
+	if err := errors.Join(
+		os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, downloadPrefix+"mine"), nil, 0o600), os.WriteFile(foreign, nil, 0o600),
+		os.Symlink(elsewhere, s.Artifacts("p1", "link")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = s.FetchArtifacts(t.Context(), task.Parent{ID: "parent"}, dir, say) })
+	ended.Go(func() { _, _ = s.FetchFile(t.Context(), task.File{Name: "m.bin", URL: "https://x/m.bin"}, say) })
+	ended.Wait()
+	left := func() (n int) {
+		for _, name := range append(names(t, s.Processes), names(t, s.Dir)...) {
+			if strings.HasPrefix(filepath.Base(name), downloadPrefix) {
+				n++
+			}
+		}
+		return n
+	}
+	past, later := clock.Now().Add(-time.Hour), clock.Now().Add(time.Hour)
+	for _, c := range []struct {
+		before time.Time
+		want   int
+	}{{past, 3}, {later, 1}} {
+		if err := s.Prune(past, c.before); err != nil || left() != c.want {
+			t.Errorf("%v, %d left, want %d: %q, %q", err, left(), c.want, names(t, s.Processes), names(t, s.Dir))
+		}
+	}
+	if _, err := os.Lstat(foreign); err != nil {
+		t.Error(err)
+	}
+	s.Queue = q
+	if err := s.FetchArtifacts(t.Context(), task.Parent{ID: "parent"}, dir, say); err != nil {
 		t.Error(err)
 	}
 }
@@ -404,7 +462,7 @@ func TestPruneKeepsFilesInUse(t *testing.T) {
 			}
 		}
 	}
-	if err := s.Prune(clock.Now().Add(-24 * time.Hour)); err != nil {
+	if err := s.Prune(clock.Now().Add(-24*time.Hour), clock.Now().Add(-24*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(filepath.Join(s.Dir, "*"))
