@@ -45,10 +45,10 @@ help: ## list the targets
 
 build: ## build the tools into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos bin/$$tool || exit 1; done
 	@set -e; for machine in $(MACHINES); do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$${machine#*=} $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/libexec/$${machine%=*}/ ./cmd/ponos-worker; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$${machine#*=} $(GO) build -trimpath -buildvcs=false $(TAGS) -ldflags '$(LDFLAGS)' -o bin/libexec/$${machine%=*}/ ./cmd/ponos-worker; \
 	done
 
 # Without what costs time in each test program: "go vet", which "make lint" runs over everything, and tables for a
@@ -237,7 +237,7 @@ recipes-check: recipes ## check the recipes by the tools that they are for, whic
 	recipes/check '$(or $(OUT),dist)' '$(or $(OUT),dist)/recipes' $(TOOLDIR)/recipes
 
 wheel: build ## make the Python wheel of jobpool for this machine in dist/ (VERSION, OUT)
-	CGO_ENABLED=0 $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/wheel/ ./cmd/lfind
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false $(TAGS) -ldflags '$(LDFLAGS)' -o bin/wheel/ ./cmd/lfind
 	lib/packaging/wheel '$(VERSION)' "$$($(GO) env GOARCH)" bin/jobpool bin/wheel/lfind '$(or $(OUT),dist)'
 
 demo: build ## run three tasks to their end through a spool, and show states and logs

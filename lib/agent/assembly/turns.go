@@ -266,13 +266,16 @@ func (p *poller) loop(signal, turns context.Context) (over bool, err error) {
 				app.Report(p.Stderr, p.Tool, err)
 			}
 		}
-		if p.Over != nil && p.Over(p.system) {
+		over := func() bool { return p.Over != nil && p.Over(p.system) }
+		if over() {
 			return true, nil
 		}
 		pause.turned(took, p.system.Agent.Room(), p.starts)
-		switch why := p.sleep(signal, &pause, clock.Now()); why {
-		case signalled:
+		switch why := p.sleep(signal, &pause, clock.Now()); {
+		case why == signalled:
 			return false, nil
+		case why == woken && over():
+			return true, nil
 		default:
 			pause.ended(why)
 		}
@@ -285,6 +288,7 @@ type waking int
 const (
 	signalled waking = iota
 	due              // its time is over
+	woken            // somebody has asked for the next turn, or ended the turns
 	limited          // a limit on submitted jobs holds what was passed on
 	news             // there is news in the spool, or in a journal
 )
@@ -298,7 +302,7 @@ func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) wa
 	tick, look := time.NewTicker(time.Second), time.NewTicker(looks)
 	defer tick.Stop()
 	defer look.Stop()
-	watch, all := (<-chan time.Time)(nil), false
+	enough := agent.AllEnded + 1 // the news that end the pause: none yet
 	for {
 		select {
 		case <-signal.Done():
@@ -306,13 +310,13 @@ func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) wa
 		case <-end:
 			return due
 		case <-p.Wake:
-			return due
+			return woken
 		case <-last:
-			watch = look.C
+			enough = agent.AllEnded
 		case <-early:
-			all = true
-		case <-watch:
-			if p.news(all) {
+			enough = agent.SomeNews
+		case <-look.C:
+			if p.news(enough) {
 				return news
 			}
 		case <-tick.C:
@@ -323,15 +327,14 @@ func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) wa
 	}
 }
 
-// news reports whether something has happened that the last turn has not seen. What the next turns would see better is none yet,
-// unless it is time for all.
-func (p *poller) news(all bool) bool {
-	if q, ok := p.system.Agent.Queue.(queue.Filled); ok && all && q.Fresh() {
+// news reports whether something has happened that the last turn has not seen, and that is enough for the next one.
+func (p *poller) news(enough agent.News) bool {
+	const journals = 3 // of a look
+	if p.system.Agent.Noticed(journals) >= enough {
 		return true
 	}
-	const journals = 3 // of a look
-	seen := p.system.Agent.Noticed(journals)
-	return seen == agent.AllEnded || all && seen == agent.SomeNews
+	q, ok := p.system.Agent.Queue.(queue.Filled)
+	return ok && enough == agent.SomeNews && q.Fresh()
 }
 
 // pauses are the times between turns.

@@ -27,7 +27,8 @@ ponos_become() {
 	exec -a ponos-worker "$program" "$@"
 }
 
-ponos_machine=$(uname -m)
+ponos_machine=${BASH_VERSINFO[5]%%-*} # of this shell
+[ -e "$ponos_bin/$ponos_machine" ] || ponos_machine=$(uname -m)
 # With less address space, in KiB, a 64-bit program does not start.
 ponos_space=$(ulimit -v)
 if [ "$ponos_space" = unlimited ] || [ "$ponos_space" -ge 1048576 ]; then ponos_space=; fi

@@ -87,27 +87,20 @@ func start(c *cli.Context, signals <-chan os.Signal, args []string, stdin io.Rea
 	if err := complete(c, look); err != nil {
 		return err
 	}
-	made, err := choose(c, look, stderr)
-	if err != nil {
-		return err
-	}
-	if c.Bool("dry-run") {
-		return printPipeline(c, made, look, args, stdout)
-	}
-	cfg, err := assembly.Configuration(c.String("config"))
-	if err != nil {
-		return err
-	}
 	r := &running{
-		config: cfg, group: c.String("group"), where: assembly.Where(cfg), wanted: map[task.ID]bool{}, began: clock.Now(), signals: signals,
-		options: assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Tool: name, Every: every(cfg)},
-		stdout:  stdout, stderr: stderr,
+		group: c.String("group"), wanted: map[task.ID]bool{}, began: clock.Now(), signals: signals, stdout: stdout, stderr: stderr,
 	}
-	if look {
-		if r.spool, err = tasklist.Open(c.String("config"), ""); err == nil {
-			err = r.choose(c.String)
+	var err error
+	switch {
+	case c.Bool("dry-run"):
+		made, err := choose(c, look, stderr)
+		if err != nil {
+			return err
 		}
-	} else {
+		return printPipeline(c, made, look, args, stdout)
+	case look:
+		err = r.choose(c)
+	default:
 		err = r.submit(c, args, stdin)
 	}
 	if err != nil {
@@ -138,9 +131,22 @@ func untilSignal(ctx context.Context, signals <-chan os.Signal) (context.Context
 	return ctx, func() { close(stop); <-stopped }
 }
 
+// configure takes the configuration, which it finds or writes.
+func (r *running) configure(c *cli.Context, look bool) (err error) {
+	if _, err = choose(c, look, r.stderr); err != nil {
+		return err
+	}
+	if r.config, err = assembly.Configuration(c.String("config")); err != nil {
+		return err
+	}
+	r.where = assembly.Where(r.config)
+	r.options = assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Tool: name, Every: every(r.config)}
+	return nil
+}
+
 // submit submits the tasks of the command line.
 func (r *running) submit(c *cli.Context, args []string, stdin io.Reader) error {
-	made, err := submit.Submit(c, args, stdin, r.stderr)
+	made, err := submit.Submit(c, args, stdin, r.stderr, func() error { return r.configure(c, false) })
 	if err != nil {
 		return err
 	}
@@ -163,10 +169,16 @@ func (r *running) submit(c *cli.Context, args []string, stdin io.Reader) error {
 }
 
 // choose takes the tasks of the group, which may be a pattern.
-func (r *running) choose(flag func(string) string) error {
+func (r *running) choose(c *cli.Context) (err error) {
+	if err = r.configure(c, true); err != nil {
+		return err
+	}
+	if r.spool, err = tasklist.Open(c.String("config"), ""); err != nil {
+		return err
+	}
 	f, err := tasklist.NewFilter(func(name string) string {
 		if name == "group" {
-			return flag(name)
+			return c.String(name)
 		}
 		return ""
 	}, clock.Now())

@@ -110,7 +110,7 @@ func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Wr
 	if c.Bool("wait") && ForGroup(c) {
 		return waitForGroup(c, stderr)
 	}
-	made, err := Submit(c, args, stdin, stderr)
+	made, err := Submit(c, args, stdin, stderr, func() error { return nil })
 	if err != nil {
 		return err
 	}
@@ -141,8 +141,8 @@ func submit(c *cli.Context, args []string, stdin io.Reader, stdout, stderr io.Wr
 	return w.wait(c.Context, stdout)
 }
 
-// Submit submits what a command line says, which has Flags.
-func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer) (made Submitted, err error) {
+// Submit submits what a command line says, which has Flags. Once that is read, and before anything is written, it calls ready.
+func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer, ready func() error) (made Submitted, err error) {
 	lists, words, err := combinations(c.Args().Slice())
 	if err != nil {
 		return made, err
@@ -169,6 +169,12 @@ func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer) (m
 			fmt.Fprintf(stderr, "%s: %s\n", c.App.Name, note)
 		}
 	}
+	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
+		return made, err
+	}
+	if err := ready(); err != nil {
+		return made, err
+	}
 	s, err := openSpool(c, stderr)
 	if err != nil {
 		return made, err
@@ -178,9 +184,6 @@ func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer) (m
 	}
 	e, err := entry(c, s, words, table != nil)
 	if err != nil {
-		return made, err
-	}
-	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
 		return made, err
 	}
 	all := []queue.Entry{e}

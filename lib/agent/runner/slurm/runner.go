@@ -238,6 +238,9 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 	var ids []string
 	for i := range all {
 		id := all[i].number()
+		if all[i].unknown() {
+			continue // most are of tasks that have ended; another one is asked about once it is known
+		}
 		if id != "" && (all[i].queue == nil || !Alive(all[i].queue)) && (all[i].packed == nil || !slices.Contains(ids, id)) {
 			ids = append(ids, id)
 		}
@@ -295,6 +298,9 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 	}
 	return nil
 }
+
+// unknown reports whether only squeue has named the task.
+func (e *evidence) unknown() bool { return e.ref.Dir == "" && e.queue != nil && e.packed == nil }
 
 // recordIn returns the record of the job.
 func (e *evidence) recordIn(records map[string]slurm.Record) (slurm.Record, bool) {

@@ -146,7 +146,7 @@ func TestJobsFindsUntracked(t *testing.T) {
 	if text := strings.Join(got, ", "); text != "a=7 running, b=8 running, c=10 completed" {
 		t.Errorf("got %s", text)
 	}
-	if c.asked["squeue"] != 1 || c.asked["sacct"] != 1 {
+	if c.asked["squeue"] != 1 || c.asked["sacct"] != 0 { // squeue says enough of what the agent does not know
 		t.Errorf("asked %v", c.asked)
 	}
 }
