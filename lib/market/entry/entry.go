@@ -167,12 +167,12 @@ func run(f, stdin, stdout *os.File) error {
 // fileOf is where beginning and end of the command are recorded.
 func fileOf(nonce string) string { return filepath.Join(os.TempDir(), ".ponos-"+nonce) }
 
-// contained has the kernel keep the task out of this process, its memory and its files, and within the reach of it.
-func contained() error {
+// guarded has the kernel keep the task out of this process: its memory and its files.
+func guarded() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("its kernel does not keep the key of the instance from the task: %w", err)
 	}
-	return executor.AdoptOrphans()
+	return nil
 }
 
 // live runs the task, unless something speaks against it, and returns how it has ended.
@@ -180,9 +180,11 @@ func (p *program) live() (word, more string) {
 	if word, begun := p.recorded(); begun {
 		return word, ""
 	}
-	if err := contained(); err != nil {
+	if err := guarded(); err != nil {
 		return Unfit, err.Error()
 	}
+	// As the first process of its container it adopts them anyway; else they end with that.
+	_ = executor.AdoptOrphans()
 	if word := p.ask(); word != "" {
 		return word, ""
 	}
