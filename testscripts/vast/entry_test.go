@@ -182,7 +182,7 @@ func (w *world) contain(i server.Instance, root string) (output *printed, end fu
 // Where the program cannot be fetched, the task is not run, and another machine is tried.
 func TestEntry(t *testing.T) {
 	t.Parallel()
-	harness.Programs(t, "busybox=busybox-static", "curl")
+	harness.Programs(t, "busybox=busybox-static", "curl", "wget")
 	small := strings.Fields("sh sleep chmod uname sha256sum wget")
 	for _, c := range []struct {
 		name              string
@@ -204,6 +204,7 @@ func TestEntry(t *testing.T) {
 		{name: "its label cannot be written", applets: small, extra: "  entry_grace: 1h\n", mute: true},
 		{name: "no wget", applets: small[:5], unarmed: true},
 		{name: "the program is not served", applets: append(small[:5:5], "printf", "["), programs: []string{"curl"}, extra: "  entry_grace: 1s\n", unarmed: true, unserved: true},
+		{name: "the program is not served to GNU wget", applets: append(small[:5:5], "printf", "["), programs: []string{"wget"}, extra: "  entry_grace: 1s\n", unarmed: true, unserved: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

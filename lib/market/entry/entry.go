@@ -129,7 +129,7 @@ func hide(self string, stdout io.Writer) error {
 		env = append(env, name+"="+value)
 	}
 	err = command.Replace(self, []string{"run", strconv.Itoa(fd)}, env, f)
-	(&program{handed: h, out: stdout}).over(Unarmed, err.Error())
+	(&program{handed: h, out: stdout, file: fileOf(h.Nonce)}).over(Unarmed, err.Error())
 	return err // never
 }
 
@@ -145,10 +145,6 @@ type program struct {
 }
 
 func run(f, stdin, stdout *os.File) error {
-	// Nobody may look into this process: not its memory, not its files.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return err
-	}
 	p := &program{out: stdout, stdin: stdin, lines: NewFramer(stdout)}
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxJob))
 	if err == nil {
@@ -158,22 +154,25 @@ func run(f, stdin, stdout *os.File) error {
 	if err != nil {
 		return err
 	}
-	p.file = filepath.Join(os.TempDir(), ".ponos-"+p.Nonce)
+	p.file = fileOf(p.Nonce)
 	for _, home := range []string{os.Getenv("HOME"), "/root"} {
 		if b, err := os.ReadFile(filepath.Join(home, own.KeyFile)); err == nil && strings.TrimSpace(string(b)) == p.Own.Key {
 			os.Remove(filepath.Join(home, own.KeyFile))
 		}
 	}
-	if err := executor.AdoptOrphans(); err != nil {
-		return err
-	}
-	word, more := p.live()
-	if word == Unwanted || word == Unasked {
-		p.mark(word, more)
-		p.leave()
-	}
-	p.over(word, more)
+	p.over(p.live())
 	return nil // never
+}
+
+// fileOf is where beginning and end of the command are recorded.
+func fileOf(nonce string) string { return filepath.Join(os.TempDir(), ".ponos-"+nonce) }
+
+// guarded has the kernel keep the task out of this process: its memory and its files.
+func guarded() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("its kernel does not keep the key of the instance from the task: %w", err)
+	}
+	return nil
 }
 
 // live runs the task, unless something speaks against it, and returns how it has ended.
@@ -181,6 +180,11 @@ func (p *program) live() (word, more string) {
 	if word, begun := p.recorded(); begun {
 		return word, ""
 	}
+	if err := guarded(); err != nil {
+		return Unfit, err.Error()
+	}
+	// As the first process of its container it adopts them anyway; else they end with that.
+	_ = executor.AdoptOrphans()
 	if word := p.ask(); word != "" {
 		return word, ""
 	}
@@ -422,9 +426,30 @@ func (p *program) leave() {
 	}
 }
 
+// keep records a word of a command that has not begun, before it is told: where the container is started again, the command
+// does not begin either, as another machine may run it by then.
+func (p *program) keep(word, more string) (kept, why string) {
+	f, err := os.OpenFile(p.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return word, more // of an earlier start, or of the command
+	}
+	if err == nil {
+		_, err = f.WriteString(word + "\n")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return Nowhere, err.Error()
+	}
+	return word, more
+}
+
 // over tells the end, and leaves the instance to the agent for a while.
 func (p *program) over(word, more string) {
+	word, more = p.keep(word, more)
 	p.mark(word, more)
+	if word == Unwanted || word == Unasked {
+		p.leave()
+	}
 	pause := min(mostPause, p.Job.Grace/4)
 	told := p.tell(word)
 	if !told {

@@ -172,7 +172,11 @@ func TestNeverBegun(t *testing.T) {
 		"no command":      {func(c *container) { c.job.Command = []string{"no-such-command"} }, "127 27", false},
 		"lost":            {func(c *container) { c.record("") }, Lost, false},
 		"ended, restarts": {func(c *container) { c.record("7\n") }, "7", false},
-		"too large":       {func(c *container) { c.job.Env = map[string]string{"LONG": strings.Repeat("parent ", 30_000)} }, "unarmed program: argument list too long", false},
+		// Another machine may run the command by now.
+		"not asked, restarts":   {func(c *container) { c.record("unasked\n") }, Unasked, true},
+		"not fetched, restarts": {func(c *container) { c.record("unarmed\n") }, Unarmed, false},
+		"not writable":          {func(c *container) { c.env = append(c.env, "TMPDIR="+c.dir+"/none") }, "nowhere open none/.ponos-n1: no such file or directory", false},
+		"too large":             {func(c *container) { c.job.Env = map[string]string{"LONG": strings.Repeat("parent ", 30_000)} }, "unarmed program: argument list too long", false},
 		"checkpoints": {func(c *container) {
 			c.job.Load, c.job.Save = "exit 1", "true"
 			c.env = append(c.env, CheckpointsEnv+"="+c.dir+"/c")
@@ -188,6 +192,9 @@ func TestNeverBegun(t *testing.T) {
 			}
 			if told := slices.ContainsFunc(c.asked, func(ask string) bool { return strings.Contains(ask, ":end=") }); told == n.destroy {
 				t.Errorf("%q", c.asked)
+			}
+			if kept := strings.TrimSpace(read(filepath.Join(c.dir, ".ponos-n1"))); !strings.HasPrefix(end, kept) || kept == "" && end != Lost && name != "not writable" {
+				t.Errorf("%q is told, and %q recorded", end, kept)
 			}
 		})
 	}

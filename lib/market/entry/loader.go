@@ -1,11 +1,15 @@
 package entry
 
 // Loader is the shell script with which a container begins: it fetches the program, checks its sum, and becomes it. With
-// a sum that is known before, no certificate is needed. Without the program the task is not run: the log says so, and, where
-// there are curl or python3 and certificates, the label, and the instance is destroyed when the agent has stayed away.
+// a sum that is known before, no certificate is needed. A container that is started again has the program already. Without
+// it the task is not run, and that is written down first, as nobody may run it later: see [program.keep]. Then the log says
+// so, and, where there are curl, GNU wget or python3 and certificates, the label, and the instance is destroyed when the
+// agent has stayed away.
 const Loader = `f=${TMPDIR:-/tmp}/.ponos-entry
+r=${f%entry}$PONOS_NONCE
 case $(uname -m) in aarch64|arm64) u=$PONOS_ENTRY-arm64;; *) u=$PONOS_ENTRY-amd64;; esac
 sum() { s=$(sha256sum <"$f") && case " $PONOS_ENTRY_SUMS " in *" ${s%% *} "*) chmod 700 "$f" && "$f" try;; *) false;; esac; }
+sum 2>/dev/null && exec "$f"
 for t in 1 2 4 8 16; do
  for p in curl wget wgets python3; do
   case $p in
@@ -18,17 +22,22 @@ open(sys.argv[1],"wb").write(r.urlopen(sys.argv[2],None,300,context=ssl._create_
  done
  sleep $t
 done
-echo "PONOS-EXIT $PONOS_NONCE unarmed"
+w=unarmed
+(set -C; echo $w >"$r") || read w <"$r" || if (: <"$r"); then w=lost; else w=nowhere; fi
+echo "PONOS-EXIT $PONOS_NONCE $w"
 u=${VAST_URL:-https://console.vast.ai}
 u=${u%/}/api/v0/instances/$CONTAINER_ID/
+a="Authorization: Bearer $CONTAINER_API_KEY"
+j='Content-Type: application/json'
 ask() {
- printf 'header="Authorization: Bearer %s"' "$CONTAINER_API_KEY" |
-  curl -fsS -m 60 -o /dev/null -K - -X "$1" -H 'Content-Type: application/json' -d "$2" "$u" ||
+ printf 'header="%s"' "$a" | curl -fsS -m 60 -o /dev/null -K - -X "$1" -H "$j" -d "$2" "$u" ||
+ { (umask 077; printf 'header=%s\n' "$a" "$j" >"$f.rc") && wget --config="$f.rc" -q -t 1 -T 60 --max-redirect=0 \
+  -O /dev/null --method="$1" --body-data="$2" "$u"; } ||
  python3 -I -c 'import os,sys,urllib.request as r
 r.urlopen(r.Request(sys.argv[3],sys.argv[2].encode(),{"Authorization":"Bearer "+os.environ["CONTAINER_API_KEY"],
 "Content-Type":"application/json"},method=sys.argv[1]),None,60)' "$1" "$2" "$u"
 }
-ask PUT "{\"label\":\"$PONOS_LABEL:end=unarmed\"}"
+ask PUT "{\"label\":\"$PONOS_LABEL:end=$w\"}"
 if [ "$PONOS_GRACE" -gt 0 ]; then
  sleep "$PONOS_GRACE"
  ask DELETE "{}"

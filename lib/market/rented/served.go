@@ -54,7 +54,8 @@ func (r *Runner) served(ctx context.Context) (string, error) {
 	if len(good) == 0 {
 		return "", bad
 	}
-	return "containers fetch vast-entry for " + strings.Join(good, " and ") + " with curl, wget or python3", nil
+	return "containers fetch vast-entry for " + strings.Join(good, " and ") + " with curl, wget or python3; " +
+		"without it, they destroy their instance with curl, GNU wget or python3, or else the agent does", nil
 }
 
 // stillServed looks once an hour whether containers can fetch the program, before anything is rented.
