@@ -169,8 +169,18 @@ func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer, re
 			fmt.Fprintf(stderr, "%s: %s\n", c.App.Name, note)
 		}
 	}
+	e, err := entry(c, words, table != nil)
+	if err != nil {
+		return made, err
+	}
 	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
 		return made, err
+	}
+	all := []queue.Entry{e}
+	if table != nil {
+		if all, err = expand(c, e, *table, stderr); err != nil {
+			return made, err
+		}
 	}
 	if err := ready(); err != nil {
 		return made, err
@@ -182,15 +192,16 @@ func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer, re
 	if err := configured(c, table != nil); err != nil {
 		return made, err
 	}
-	e, err := entry(c, s, words, table != nil)
+	after, err := parents(c, s)
 	if err != nil {
 		return made, err
 	}
-	all := []queue.Entry{e}
-	if table != nil {
-		if all, err = expand(c, e, *table, stderr); err != nil {
-			return made, err
-		}
+	end, err := onEnd(c, table != nil)
+	if err != nil {
+		return made, err
+	}
+	for i := range all {
+		all[i].After, all[i].OnEnd = after, end
 	}
 	if err := carried(c, s, all); err != nil {
 		return made, err
@@ -300,8 +311,9 @@ func openSpool(c *cli.Context, stderr io.Writer) (queue.Client, error) {
 	return tasklist.Make(c.String("config"), c.String("spool"), assembly.Places(stderr, c.App.Name))
 }
 
-// entry makes the task that the command line describes, without its source and id.
-func entry(c *cli.Context, s queue.Client, words []string, sweep bool) (queue.Entry, error) {
+// entry makes the task that the command line describes, without its source and id, and without what only the queue and the
+// configuration know.
+func entry(c *cli.Context, words []string, sweep bool) (queue.Entry, error) {
 	e := queue.Entry{
 		Slug: c.String("name"), Group: c.String("group"), Key: c.String("key"), Process: c.String("process"), Worker: c.String("worker"),
 		Command: words, RequiresGPU: c.Bool("gpu"), Created: clock.Now().UTC(),
@@ -333,9 +345,6 @@ func entry(c *cli.Context, s queue.Client, words []string, sweep bool) (queue.En
 			e.Slug = "task"
 		}
 	}
-	if e.After, err = parents(c, s); err != nil {
-		return e, err
-	}
 	if path := c.String("env-file"); path != "" {
 		if e.Env, err = tasklist.ReadEnv(path); err != nil {
 			return e, err
@@ -353,9 +362,6 @@ func entry(c *cli.Context, s queue.Client, words []string, sweep bool) (queue.En
 	}
 	if e.AtMost > 0 && e.Group == "" && !sweep {
 		return e, fault.Errorf(fault.Usage, "--at-most needs --group, or a sweep")
-	}
-	if e.OnEnd, err = onEnd(c, sweep); err != nil {
-		return e, err
 	}
 	for _, pattern := range c.StringSlice("keep") {
 		if err := kept.CheckPattern(pattern); err != nil {

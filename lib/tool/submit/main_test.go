@@ -88,7 +88,10 @@ func TestEntry(t *testing.T) {
 		{[]string{"--env-file", dir + "/nothing", "--", "x"}, "error --env-file: open DIR/nothing: no such file or directory"},
 	} {
 		c := parsed(t, append([]string{"--spool", s.Dir}, tt.args...)...)
-		e, err := entry(c, s, c.Args().Slice(), false)
+		e, err := entry(c, c.Args().Slice(), false)
+		if err == nil {
+			e.After, err = parents(c, s)
+		}
 		words := []string{e.Slug, "[" + strings.Join(e.Command, " ") + "]"}
 		for _, id := range e.After {
 			words = append(words, string(id))
