@@ -52,6 +52,7 @@ type shownRunner struct {
 	plainRunner
 	t      *testing.T
 	state  task.State
+	sight  runner.Sight
 	onJobs func()
 }
 
@@ -62,7 +63,7 @@ func (r shownRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error))
 	if r.onJobs != nil {
 		r.onJobs()
 	}
-	return []runner.Job{{Task: "over", ID: "7", State: r.state}}, err
+	return []runner.Job{{Task: "over", ID: "7", State: r.state, Sight: r.sight}}, err
 }
 
 func (r shownRunner) Stop(context.Context, runner.Ref) error {
@@ -126,6 +127,50 @@ func TestTheStateDirectoryGoesAwayInATurn(t *testing.T) {
 	a.Runner = r
 	if _, err := a.Poll(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Another tool ends a task, and moves its directory away, while a turn looks at its job: the turn has nothing to do for it.
+func TestATaskIsEndedElsewhereInATurn(t *testing.T) {
+	for _, tt := range []struct {
+		state task.State
+		sight runner.Sight
+		rules string
+	}{
+		{state: task.Completed}, {state: task.Error}, {state: task.Error, rules: "any:2"}, {state: task.Error, sight: runner.Unbegun},
+		{state: task.Pending, sight: runner.Unaccounted}, {state: task.Running, sight: runner.Unaccounted},
+	} {
+		store := testStore(t)
+		d, err := store.Create("over")
+		if err == nil {
+			err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "over", Attempt: 1, Job: "7", Rules: tt.rules}, Reported: tt.state}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := shownRunner{t: t, state: tt.state, sight: tt.sight, onJobs: func() {
+			r, err := d.Read()
+			if err == nil {
+				r.Final, r.Ended = "completed", clock.Now()
+				err = d.Write(r)
+			}
+			if err == nil {
+				_, err = store.Finish("over")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}}
+		a := &Agent{Queue: overQueue{t: t}, Runner: r, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+		if _, err := a.Poll(t.Context()); err != nil {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		if _, err := os.Stat(d.Path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%+v: the task has a directory: %v", tt, err)
+		}
+		if tracked, _, _, err := store.loadTracked(); err != nil || len(tracked) > 0 {
+			t.Errorf("%+v: the next turn knows %+v, %v", tt, tracked, err)
+		}
 	}
 }
 

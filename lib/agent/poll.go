@@ -282,7 +282,10 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		wg.Go(func() {
 			defer func() { <-limit }()
 			k, err := do()
-			*store = k
+			over, err := a.overElsewhere(id, err)
+			if !over {
+				*store = k
+			}
 			if err != nil {
 				mu.Lock()
 				failed = append(failed, failure{id, err})

@@ -336,11 +336,8 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.
 	if errors.Is(err, lock.ErrHeld) {
 		return false, nil
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return a.finishedElsewhere(k.Task)
-	}
 	if err != nil {
-		return false, err
+		return a.overElsewhere(k.Task, err)
 	}
 	defer held.Close()
 	err = a.publishEnd(ctx, d, k.Process, r)
@@ -363,11 +360,15 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.
 	return true, nil
 }
 
-// finishedElsewhere reports whether another process has moved a task's directory away. If it is
-// nowhere, the state directory was replaced or lost.
-func (a *Agent) finishedElsewhere(id task.ID) (bool, error) {
+// overElsewhere reports whether an error about a task says that another process has ended the task meanwhile, and moved its
+// directory away. If that is nowhere, the state directory was replaced or lost.
+func (a *Agent) overElsewhere(id task.ID, err error) (bool, error) {
+	path := a.Store.Task(id).Path
+	if _, statErr := os.Stat(path); !errors.Is(err, fs.ErrNotExist) || !errors.Is(statErr, fs.ErrNotExist) {
+		return false, err
+	}
 	if _, ok, err := a.Store.Finished(id); ok || err != nil {
 		return ok, err
 	}
-	return false, fault.Errorf(fault.Unavailable, "its directory %q is gone", a.Store.Task(id).Path)
+	return false, fault.Errorf(fault.Unavailable, "its directory %q is gone", path)
 }
