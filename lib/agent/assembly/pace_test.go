@@ -2,9 +2,11 @@ package assembly
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 )
 
 func TestPace(t *testing.T) {
@@ -54,5 +56,24 @@ func TestEarlyTurns(t *testing.T) {
 		if want := min(max(time.Second, step.took), every); p.last != want { // all has ended: not later for a row
 			t.Errorf("step %d: all has ended: %v, want %v", i, p.last, want)
 		}
+	}
+}
+
+// fresh is a queue that always has news.
+type fresh struct{ queue.Filled }
+
+func (fresh) Fresh() bool { return true }
+
+// TestNewsEndsAPause checks that news ends a pause as soon as it may, whichever of its times comes first.
+func TestNewsEndsAPause(t *testing.T) {
+	for _, pause := range []pauses{{early: time.Second, last: 2 * time.Second}, {early: 2 * time.Second, last: time.Second}, {early: time.Second, last: time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &poller{system: &System{Agent: &agent.Agent{Queue: fresh{}}}}
+			began := time.Now()
+			pause.next = time.Minute
+			if why := p.sleep(t.Context(), &pause, began); why != news || time.Since(began) > pause.early+2*looks {
+				t.Errorf("%+v: %v after %v", pause, why, time.Since(began))
+			}
+		})
 	}
 }

@@ -298,7 +298,7 @@ const looks = 200 * time.Millisecond
 
 // sleep waits for the next turn, or until there is a reason for an early one after the turn at some time.
 func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) waking {
-	end, early, last := time.After(jitter(pause.next)), time.After(pause.early), time.After(pause.last)
+	end, early, last := time.After(jitter(pause.next)), time.After(pause.early), time.After(pause.last) // the last two in any order
 	tick, look := time.NewTicker(time.Second), time.NewTicker(looks)
 	defer tick.Stop()
 	defer look.Stop()
@@ -312,7 +312,7 @@ func (p *poller) sleep(signal context.Context, pause *pauses, turn time.Time) wa
 		case <-p.Wake:
 			return woken
 		case <-last:
-			enough = agent.AllEnded
+			enough = min(enough, agent.AllEnded)
 		case <-early:
 			enough = agent.SomeNews
 		case <-look.C:
