@@ -164,6 +164,7 @@ func (c cluster) score(name string, jobs []probed) {
 			if f.High != nil {
 				s.High = *f.High
 			}
+			c.t.Logf("job %s, forecast %d: %.0f s (%.0f to %.0f), came after %.0f s", p.id, k, s.Median, s.Low, s.High, s.Actual)
 			scored[k] = append(scored[k], s)
 		}
 	}
