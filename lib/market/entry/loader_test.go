@@ -14,17 +14,14 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/testscripts/executable"
+	"github.com/ponos-tools/ponos/testscripts/needs"
 )
 
 // A container that is started again has the program, whether it is served or not. Without it, what the loader says of the
 // command stays true: it is written down before it is told.
 func TestLoader(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"curl", "sha256sum", "dash", "bash"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%s is not installed", name)
-		}
-	}
+	needs.Programs(t, "curl", "sha256sum", "dash", "bash")
 	const program = "#!/bin/sh\n[ \"$1\" = try ] || echo it is there\n"
 	sum := sha256.Sum256([]byte(program))
 	var served atomic.Bool
