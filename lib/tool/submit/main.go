@@ -173,8 +173,10 @@ func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer, re
 	if err != nil {
 		return made, err
 	}
-	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
-		return made, err
+	if !c.IsSet("image") {
+		if err := wanted(c).Absent(c.Context, words); err != nil {
+			return made, err
+		}
 	}
 	all := []queue.Entry{e}
 	if table != nil {
@@ -190,6 +192,9 @@ func Submit(c *cli.Context, args []string, stdin io.Reader, stderr io.Writer, re
 		return made, err
 	}
 	if err := configured(c, table != nil); err != nil {
+		return made, err
+	}
+	if err := mistakes(c, words, table != nil, script != nil, stderr); err != nil {
 		return made, err
 	}
 	after, err := parents(c, s)

@@ -28,11 +28,6 @@ import (
 // an error, and the rest is told. job says that the words run a job script, whose lines were read.
 func mistakes(c *cli.Context, words []string, sweep, job bool, stderr io.Writer) error {
 	script, code := source.Script(words), wanted(c)
-	if !c.IsSet("image") {
-		if err := code.Absent(c.Context, words); err != nil {
-			return err
-		}
-	}
 	if code.Directory != "" && !code.InPlace {
 		linked, err := source.Linked(c.Context, code.Directory)
 		if err != nil {
