@@ -48,7 +48,7 @@ build: ## build the tools into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos bin/$$tool || exit 1; done
 	@set -e; for machine in $(MACHINES); do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$${machine#*=} $(GO) build -trimpath -buildvcs=false $(TAGS) -ldflags '$(LDFLAGS)' -o bin/libexec/$${machine%=*}/ ./cmd/ponos-worker; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$${machine#*=} $(GO) build -trimpath -buildvcs=false $(TAGS) -ldflags '$(LDFLAGS)' -o bin/libexec/$${machine%=*}/ ./cmd/ponos-worker ./cmd/jobpool; \
 	done
 
 # Without what costs time in each test program: "go vet", which "make lint" runs over everything, and tables for a
@@ -196,9 +196,9 @@ install: build ## install tools, man pages, completions and examples (DESTDIR, P
 	install -d $(DESTDIR)$(BINDIR)
 	install -m 755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(BINDIR)
 	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos $(DESTDIR)$(BINDIR)/$$tool || exit 1; done
-	@for machine in $(MACHINES); do \
-		install -D -m 755 bin/libexec/$${machine%=*}/ponos-worker $(DESTDIR)$(PREFIX)/libexec/ponos/$${machine%=*}/ponos-worker || exit 1; \
-	done
+	@for machine in $(MACHINES); do for program in ponos-worker jobpool; do \
+		install -D -m 755 bin/libexec/$${machine%=*}/$$program $(DESTDIR)$(PREFIX)/libexec/ponos/$${machine%=*}/$$program || exit 1; \
+	done; done
 	@for page in $(PAGES); do \
 		dir=$(DESTDIR)$(MANDIR)/man$${page##*.}; \
 		install -d $$dir && install -m 644 $$page $$dir || exit 1; \

@@ -1,17 +1,15 @@
 # fish completion of ponos-worker, made by completions/generate
 
-complete -c ponos-worker -n 'not __fish_seen_subcommand_from local pilot exec' -f
-complete -c ponos-worker -n 'not __fish_seen_subcommand_from local pilot exec' -a 'local' -d 'run the tasks of mode local that wait in a directory'
-complete -c ponos-worker -n 'not __fish_seen_subcommand_from local pilot exec' -a 'pilot' -d 'run packed tasks inside a job of Slurm'
-complete -c ponos-worker -n 'not __fish_seen_subcommand_from local pilot exec' -a 'exec' -d 'run the command of a task, and keep the record of its starts'
-complete -c ponos-worker -n 'not __fish_seen_subcommand_from local pilot exec' -l version -s V -d 'print the version and exit'
-complete -c ponos-worker -n 'not __fish_seen_subcommand_from local pilot exec' -l help -s h -d 'show help'
+complete -c ponos-worker -n 'not __fish_seen_subcommand_from local exec' -f
+complete -c ponos-worker -n 'not __fish_seen_subcommand_from local exec' -a 'local' -d 'run the tasks of mode local that wait in a directory'
+complete -c ponos-worker -n 'not __fish_seen_subcommand_from local exec' -a 'exec' -d 'run the command of a task, and keep the record of its starts'
+complete -c ponos-worker -n 'not __fish_seen_subcommand_from local exec' -l version -s V -d 'print the version and exit'
+complete -c ponos-worker -n 'not __fish_seen_subcommand_from local exec' -l help -s h -d 'show help'
 complete -c ponos-worker -n '__fish_seen_subcommand_from local' -f -a '(__fish_complete_directories)'
 complete -c ponos-worker -n '__fish_seen_subcommand_from local' -l jobs -s j -x -d 'do nothing if N workers run already'
 complete -c ponos-worker -n '__fish_seen_subcommand_from local' -l help -s h -d 'show help'
-complete -c ponos-worker -n '__fish_seen_subcommand_from pilot' -f -a '(__fish_complete_directories)'
-complete -c ponos-worker -n '__fish_seen_subcommand_from pilot' -l help -s h -d 'show help'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -f -a '(__fish_complete_directories)'
+complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l pool -d 'a pool has handed out the start, in a pilot job'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l task -x -d 'the task\'s ID'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l job -x -a '(ponos-task words jobs (commandline -ct | string replace -r \'^(--[a-z-]+=)?["\\\']?\' \'\') 2>/dev/null)' -d 'the JOB that runs it'
 complete -c ponos-worker -n '__fish_seen_subcommand_from exec' -l restart -x -d 'the job was requeued N times'

@@ -26,8 +26,7 @@
 //	queue/spool         tasks in a directory
 //	record              who runs a task, that its command has begun, and how it has ended
 //	runner/local        tasks as processes of this machine
-//	runner/pack         short tasks in pilot jobs of runner/slurm
-//	runner/slurm        tasks as batch jobs
+//	runner/slurm        tasks as batch jobs; short ones in the runs of pools
 //	sweep               tables of parameters, and templates
 //	tasklist            the tasks of a spool that a user selects
 //

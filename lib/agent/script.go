@@ -37,12 +37,13 @@ func (s script) text() []byte {
 func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700) }
 
 // job returns a job script, which becomes the program that runs the command: ponos-worker exec. Header holds comments;
-// which sets the task, its directory and the job. The workers of mode local and of pilots give the script the program
-// as its arguments.
+// which sets the task, its directory and the job. The worker of mode local gives the script the program
+// as its arguments, and a pool the word pool.
 func (s script) job(header, which string) []byte {
 	become := "exec \"$@\"\n"
 	if s.Programs != "" {
-		become = "if [ \"$1\" != exec ]; then exec \"$@\"; fi\n" + program.Text(s.Programs)
+		become = "if [ \"$1\" = pool ]; then shift 2; set -- exec --pool \"$@\"; fi\n" +
+			"if [ \"$1\" != exec ]; then exec \"$@\"; fi\n" + program.Text(s.Programs)
 	}
 	return []byte("#!/bin/bash\n" + header + "\n" + which +
 		"set -- \"$@\" exec --task=\"$ponos_task\" --job=\"$ponos_job\" --restart=\"${SLURM_RESTART_COUNT:-0}\"" +

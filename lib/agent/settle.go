@@ -279,7 +279,14 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string
 		return now, err
 	}
 	defer held.Close()
-	if r.Tries++; r.Tries >= maxSubmissions {
+	run, err := record.ReadRun(d.Path, k.Job)
+	if err != nil {
+		return &k, err
+	}
+	if r.Tries++; run.Begun { // with its pilot, which was requeued: as a job of its own, it may be so again and again
+		r.Tries = 0
+	}
+	if r.Tries >= maxSubmissions {
 		held.Close()
 		reason = fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)
 		return a.upload(ctx, d, k, task.Report{State: task.Error, Reason: reason}, true, patience)

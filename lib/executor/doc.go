@@ -21,8 +21,8 @@
 //
 // An [Executor] has commands, on one of two systems. A [Spawner] starts thousands in a second, without a
 // file, a thread or a process more for each, and has the process to itself: pool/worker and market/entry. [Programs] starts
-// few, beside whatever else the process does, and they may outlive it: agent/runner/pack and
-// agent/runner/local. [Supervise] is the process above one that executes commands, and ends what is left
+// few, beside whatever else the process does, and they may outlive it: agent/runner/local.
+// [Supervise] is the process above one that executes commands, and ends what is left
 // when that is killed.
 //
 // The program of a job (lib/agent/record), which Slurm limits and ends, runs a command of its own.

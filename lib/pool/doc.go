@@ -18,8 +18,8 @@
 //
 // # Face
 //
-// jobpool is the component's tool. Others see the files of a run directory; agent/runner/local and
-// agent/runner/pack use this package and machine to give GPUs and CPUs to their tasks.
+// jobpool is the component's tool. Others see the files of a run directory: agent/runner/slurm puts short tasks into runs, and reads
+// their journals. agent/runner/local uses this package and machine to give GPUs and CPUs to its tasks.
 //
 // # Packages
 //

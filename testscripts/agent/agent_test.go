@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, map[string]func(){"python3": harness.Python}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "ponos-task", "ponos-list", "ponos-log", "ponos-cancel", "ponos-retry", "ponos-run", "ponos-worker", "vast-reap")
+	harness.Main(m, map[string]func(){"python3": harness.Python}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "ponos-task", "ponos-list", "ponos-log", "ponos-cancel", "ponos-retry", "ponos-run", "ponos-worker", "jobpool", "vast-reap")
 }
 
 // config is a configuration for the spool and the local runner, in $WORK/p.

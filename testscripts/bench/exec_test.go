@@ -54,9 +54,9 @@ func BenchmarkJob(b *testing.B) {
 			ended = record.ParseRun(text).Closed
 		}
 	}
-	store, err := (&program.Store{Dir: filepath.Join(dir, "bin"), Installed: func() (map[string]string, error) {
+	store, err := (&program.Store{Dir: filepath.Join(dir, "bin"), Installed: func() (map[string]program.Programs, error) {
 		machine, err := exec.Command("uname", "-m").Output()
-		return map[string]string{strings.TrimSpace(string(machine)): filepath.Join(harness.Bin, "ponos-worker")}, err
+		return map[string]program.Programs{strings.TrimSpace(string(machine)): {"ponos-worker": filepath.Join(harness.Bin, "ponos-worker")}}, err
 	}}).Place()
 	must(err)
 	text, err := os.ReadFile(scripts[0])

@@ -423,7 +423,7 @@ func (w *world) endedAsAsked(i *item, r run, log string) bool {
 		late = 0
 	}
 	if strings.Contains(r.job, ".") { // Slurm tells it to the pilot
-		for _, name := range glob(w.file("fs/*/data/state/packs/*/pilots.out")) {
+		for _, name := range glob(w.file("fs/*/data/state/pools/*/pilots/*.log")) {
 			b, _ := os.ReadFile(name)
 			log += string(b)
 		}

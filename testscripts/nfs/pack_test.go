@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
@@ -56,13 +57,15 @@ func TestPackedTasks(t *testing.T) {
 	sh("ponos-poll | ponos-start --pack >/dev/null; sed -i s/PENDING/RUNNING/ slurm/queue")
 
 	// Its node has the view of another host in the same place.
-	pilot := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", `mount --bind "$1" "$2" && exec bash slurm/script`, "sh", node, agent)
+	pilot := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", `mount --bind "$1" "$2" && cd "$2"/data/state/pools/* && exec bash pilots/pilot.sh`, "sh", node, agent)
 	out, err := os.Create(filepath.Join(dir, "pilot.out"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	pilot.Env, pilot.Dir, pilot.Stdout, pilot.Stderr = append(env, "SLURM_JOB_ID=101"), dir, out, out
+	pilot.Env = append(env, "SLURM_JOB_ID=101", "SLURMD_NODENAME=cpu1", "SLURM_JOB_NODELIST=cpu1", "SLURM_JOB_NUM_NODES=1",
+		"SLURM_JOB_CPUS_PER_NODE=4", "SLURM_CPUS_ON_NODE=4", fmt.Sprintf("SLURM_JOB_END_TIME=%d", time.Now().Add(time.Hour).Unix()))
+	pilot.Dir, pilot.Stdout, pilot.Stderr = dir, out, out
 	if err := pilot.Start(); err != nil {
 		t.Fatal(err)
 	}

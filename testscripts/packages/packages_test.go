@@ -73,8 +73,10 @@ func TestInstall(t *testing.T) {
 		run(t, "mkdir", "-p", filepath.Join(source, "cmd", tool.Name()))
 		want = append(want, "bin/"+tool.Name())
 	}
-	run(t, "install", "-D", "/bin/true", filepath.Join(source, "bin/libexec/vax/ponos-worker"))
-	want = append(want, "libexec/ponos/vax/ponos-worker")
+	for _, program := range []string{"ponos-worker", "jobpool"} {
+		run(t, "install", "-D", "/bin/true", filepath.Join(source, "bin/libexec/vax", program))
+		want = append(want, filepath.Join("libexec/ponos/vax", program))
+	}
 	do := func(target string) {
 		t.Helper()
 		run(t, "env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "-s", "-C", source, "-o", "build", target, "DESTDIR="+root, "PREFIX=/usr", "MACHINES=vax=vax")

@@ -13,7 +13,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/advise/planner"
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/program"
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	slurmrunner "github.com/ponos-tools/ponos/lib/agent/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -53,7 +52,7 @@ func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner
 	m.runner.Tasks = filepath.Join(state, "tasks")
 	m.runner.Pack(slurmrunner.Packing{
 		On: o.Pack, State: p.state, Programs: m.programs,
-		Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: m.runner.Tasks},
+		Dir: filepath.Join(state, "pools"), Former: filepath.Join(state, "packs"),
 	})
 	m.runner.Account(slurmrunner.Accounting{
 		File: filepath.Join(state, "accounting.json"), Warn: func(text string) { p.Agent.Log.Warn(text) },

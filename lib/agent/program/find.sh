@@ -1,4 +1,4 @@
-# Becomes the program of this machine below $ponos_bin, with the arguments of this script. Until that is there and
+# Becomes the program $ponos_file of this machine below $ponos_bin, with the arguments of this script. Until that is there and
 # starts, and until $ponos_dir is there, which NFS may show late, nothing has begun: a request to end ends this
 # script, other signals do nothing.
 shopt -s execfail
@@ -6,11 +6,11 @@ shopt -s execfail
 ponos_become() {
 	local program=$1
 	shift
-	ponos_words=$(exec -a ponos-worker "$program" --version 2>&1)
+	ponos_words=$(exec -a "$ponos_file" "$program" --version 2>&1)
 	case $?:$ponos_words in
-	0:*"ponos-worker "*) ;;
+	0:*"$ponos_file "*) ;;
 	0:*) # another program, or an empty file
-		ponos_words="it does not say that it is ponos-worker"
+		ponos_words="it does not say that it is $ponos_file"
 		return 1
 		;;
 	*:) # it was killed
@@ -24,7 +24,7 @@ ponos_become() {
 	esac
 	# No signal may end what has not yet begun to listen.
 	trap '' QUIT USR1 USR2 ALRM
-	exec -a ponos-worker "$program" "$@"
+	exec -a "$ponos_file" "$program" "$@"
 }
 
 ponos_machine=${BASH_VERSINFO[5]%%-*} # of this shell
@@ -37,9 +37,9 @@ ponos_waited=0
 while :; do
 	trap 'exit 143' TERM
 	trap : HUP INT QUIT USR1 USR2 ALRM
-	ponos_program=$ponos_bin/$ponos_machine/ponos-worker
-	if [ -n "$ponos_space" ] && [ "$ponos_machine" = x86_64 ] && [ -r "$ponos_bin/i686/ponos-worker" ]; then
-		ponos_program=$ponos_bin/i686/ponos-worker
+	ponos_program=$ponos_bin/$ponos_machine/$ponos_file
+	if [ -n "$ponos_space" ] && [ "$ponos_machine" = x86_64 ] && [ -r "$ponos_bin/i686/$ponos_file" ]; then
+		ponos_program=$ponos_bin/i686/$ponos_file
 	fi
 	if ! [ -d "$ponos_dir" ]; then
 		ponos_missing=$ponos_dir
@@ -52,7 +52,7 @@ while :; do
 		# Programs may not be run there: it is run from a copy without a name, of which nothing is left.
 		ponos_missing="a place with room from which this node runs programs: not ${ponos_program%/*/*/*}"
 		for ponos_place in "${TMPDIR:-/tmp}" /tmp /dev/shm; do
-			ponos_copy=$(mktemp "$ponos_place/ponos-worker.XXXXXX" 2>/dev/null) || continue
+			ponos_copy=$(mktemp "$ponos_place/$ponos_file.XXXXXX" 2>/dev/null) || continue
 			exec 3<"$ponos_copy" 4>"$ponos_copy"
 			rm -f -- "$ponos_copy"
 			if cat -- "$ponos_program" >&4 2>/dev/null && chmod 700 /proc/self/fd/4 && exec 4>&- && [ -x /proc/self/fd/3 ]; then

@@ -1,14 +1,15 @@
-// Package program is the program that runs tasks in the jobs of Slurm, ponos-worker: where the tools have it for each
-// kind of machine, where the nodes find it, and how the script of a job waits for it.
+// Package program is the program that runs tasks in the jobs of Slurm, ponos-worker, and that of pilot jobs, jobpool: where
+// the tools have them for each kind of machine, where the nodes find it, and how the script of a job waits for it.
 //
 //	Waiting ──its directory and the program are there──► it becomes the program
 //	   └──SIGTERM, or 10 minutes──► it exits with 143: the task has not begun
 //
 // # Files
 //
-//	libexec/ponos/MACHINE/ponos-worker          for machines that are not of the kind of the agent's, which runs itself;
+//	libexec/ponos/MACHINE/ponos-worker, jobpool for machines that are not of the kind of the agent's, which runs itself;
 //	                                            beside the directory of the tools, or in its libexec
 //	DATA/bin/DIGEST/MACHINE/ponos-worker        what jobs run
+//	DATA/bin/DIGEST/MACHINE/jobpool             what pilot jobs run
 //	DATA/bin/lock                               held while programs are placed or removed
 //
 // MACHINE is that of "uname -m", and i686 also runs on x86_64, where a limit of the address space (ulimit -v) keeps 64-bit
@@ -16,6 +17,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -42,7 +44,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/shell"
 )
 
-const file = "ponos-worker"
+const (
+	file = "ponos-worker"
+	pool = "jobpool"
+)
+
+// Programs are the paths of the programs for one kind of machine, by their names.
+type Programs map[string]string
 
 // find is the part of a script that is the same for all jobs. It is a file of its own, so that linters of shell
 // scripts can check it.
@@ -53,13 +61,28 @@ var find string
 // Text returns the rest of the script of a job, for bash, which becomes the program with the arguments that the script has
 // by then. Bin is a result of Place. It waits for the directory that the variable ponos_dir names. Other shells drop
 // variables that they could not name, such as those of exported functions.
-func Text(bin string) string { return "ponos_bin=" + shell.Quote(bin) + "\n" + find }
+func Text(bin string) string { return become(file, bin) }
+
+func become(program, bin string) string {
+	return "ponos_file=" + program + " ponos_bin=" + shell.Quote(bin) + "\n" + find
+}
+
+// Pilot returns the program of pilot jobs as a script, which becomes jobpool. Bin is a result of Place, dir one that the script waits
+// for. It is an error that no machine has jobpool.
+func Pilot(bin, dir string) ([]byte, error) {
+	if placed, err := filepath.Glob(filepath.Join(bin, "*", pool)); err != nil || len(placed) == 0 {
+		_, missing := command.Sibling(pool)
+		return nil, fault.Wrap(fault.Usage, cmp.Or(err, missing, error(fs.ErrNotExist)))
+	}
+	return []byte("#!/bin/bash\n# jobpool for pilot jobs, made by ponos-start.\n" +
+		"ponos_dir=" + shell.Quote(dir) + "\n" + become(pool, bin)), nil
+}
 
 // Store has the programs of the jobs of an agent.
 type Store struct {
 	Dir string // DATA/bin
 	// Installed returns where the program of each machine is; see Installed.
-	Installed func() (map[string]string, error)
+	Installed func() (map[string]Programs, error)
 	// Named returns the digests of programs that jobs name which are of no task; nil: there are none.
 	Named func() ([]string, error)
 
@@ -70,16 +93,20 @@ type Store struct {
 
 // Installed returns where the programs are that belong to this one, by the machines that run them. That of this machine is
 // the program of all tools.
-func Installed() (paths map[string]string, err error) {
+func Installed() (paths map[string]Programs, err error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return nil, err
 	}
-	words, err := command.Sibling(file)
+	worker, err := command.Sibling(file)
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err) // nothing but another installation helps
 	}
-	paths = map[string]string{unix.ByteSliceToString(u.Machine[:]): words[0]}
+	own := Programs{file: worker[0]}
+	if with, err := command.Sibling(pool); err == nil { // without it, no pilot runs there
+		own[pool] = with[0]
+	}
+	paths = map[string]Programs{unix.ByteSliceToString(u.Machine[:]): own}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -91,10 +118,19 @@ func Installed() (paths map[string]string, err error) {
 			return nil, err
 		}
 		for _, path := range all {
-			paths[filepath.Base(filepath.Dir(path))] = path
+			other := Programs{file: path}
+			if with := filepath.Join(filepath.Dir(path), pool); exists(with) {
+				other[pool] = with
+			}
+			paths[filepath.Base(filepath.Dir(path))] = other
 		}
 	}
 	return paths, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // Place puts what is installed where nodes find it, and returns the directory of that. What was placed is not removed
@@ -116,15 +152,19 @@ func (s *Store) place() (bin string, err error) {
 	if err != nil {
 		return "", err
 	}
-	machines := slices.Sorted(maps.Keys(paths))
-	texts := make([][]byte, len(machines))
-	digest := sha256.New()
-	for i, machine := range machines {
-		if texts[i], err = os.ReadFile(paths[machine]); err != nil {
-			return "", err
+	texts := map[string][]byte{} // by MACHINE/FILE
+	for machine, programs := range paths {
+		for name, path := range programs {
+			if texts[filepath.Join(machine, name)], err = os.ReadFile(path); err != nil {
+				return "", err
+			}
 		}
-		fmt.Fprintf(digest, "%s %d\n", machine, len(texts[i]))
-		digest.Write(texts[i])
+	}
+	names := slices.Sorted(maps.Keys(texts))
+	digest := sha256.New()
+	for _, name := range names {
+		fmt.Fprintf(digest, "%s %d\n", name, len(texts[name]))
+		digest.Write(texts[name])
 	}
 	bin = filepath.Join(s.Dir, hex.EncodeToString(digest.Sum(nil))[:16])
 	release, err := s.hold()
@@ -132,8 +172,8 @@ func (s *Store) place() (bin string, err error) {
 		return "", err
 	}
 	defer release()
-	for i, machine := range machines {
-		if err := put(filepath.Join(bin, machine), texts[i]); err != nil {
+	for _, name := range names {
+		if err := put(filepath.Join(bin, name), texts[name]); err != nil {
 			return "", fmt.Errorf("the program that jobs run: %w", err)
 		}
 	}
@@ -159,8 +199,8 @@ func (s *Store) hold() (release func(), err error) {
 }
 
 // put makes a whole program, or none.
-func put(dir string, text []byte) error {
-	path := filepath.Join(dir, file)
+func put(path string, text []byte) error {
+	dir := filepath.Dir(path)
 	if info, err := os.Stat(path); err == nil && info.Size() == int64(len(text)) {
 		return nil
 	}

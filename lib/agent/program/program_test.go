@@ -265,8 +265,11 @@ func TestLittleAddressSpace(t *testing.T) {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	installed, dir := t.TempDir(), filepath.Join(t.TempDir(), "bin")
-	paths := func() (map[string]string, error) {
-		return map[string]string{"x86_64": filepath.Join(installed, "x86_64", file), "aarch64": filepath.Join(installed, "aarch64", file)}, nil
+	paths := func() (map[string]Programs, error) {
+		return map[string]Programs{
+			"x86_64":  {file: filepath.Join(installed, "x86_64", file), pool: filepath.Join(installed, "x86_64", file)},
+			"aarch64": {file: filepath.Join(installed, "aarch64", file)},
+		}, nil
 	}
 	place := func(text string) string {
 		t.Helper()

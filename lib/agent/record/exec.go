@@ -41,6 +41,7 @@ type Task struct {
 	Place   string // without Source: the directory in which it runs
 	Venv    string // a virtual environment; "": none
 	MaxLog  int64  // bytes of the command's output that are written; 0: it writes them itself
+	Peak    bool   // also note the memory of the command: nobody else measures it
 }
 
 // execution carries out the steps of a start.
@@ -57,7 +58,7 @@ type execution struct {
 	argv    []string
 	env     []string
 	output  *output
-	used    time.Duration // CPU time of the command, and of the processes that it has waited for
+	used    Used // by the command, and the processes that it has waited for
 }
 
 // Exec runs the command of a task with the streams, the process group and the limits of this process, and
@@ -185,8 +186,8 @@ func (x *execution) carryOut(do Do) (saw Saw) {
 		saw.Open = x.open()
 	case End:
 		x.restore()
-		if x.used > 0 {
-			_ = x.note(usedLine(Used{CPU: x.used})) // the end counts without it
+		if x.used.CPU > 0 {
+			_ = x.note(usedLine(x.used)) // the end counts without it
 		}
 		saw.Err = x.note(do.Line)
 	case Begin, Seal:
@@ -457,7 +458,10 @@ func (x *execution) wait(pid int) int {
 		_, err = syscall.Wait4(pid, &status, 0, &usage)
 	}
 	x.output.ended()
-	x.used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	x.used.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	if x.Peak {
+		x.used.Memory = usage.Maxrss << 10
+	}
 	x.signals.Settle(10 * hearsLate)
 	switch {
 	case err != nil: // an end that nobody knows is no success

@@ -41,6 +41,8 @@ type Addition struct {
 	Set     map[string]wire.Text `json:"set,omitempty"`   // what they need, by the names of [Set]
 	// After are ids or numbers of the tasks that must have succeeded before these start.
 	After []string `json:"after,omitempty"`
+	// Key is the writer's, by which it finds the addition again; see [Offers].
+	Key string `json:"-"`
 }
 
 // Cancellation asks to end tasks: a file of JSON, which stays until they have ended.
@@ -67,7 +69,7 @@ type Tasks interface {
 // An addition is a file, with one writer. Each step of its way is one rename or removal, so that it is in
 // one place at any time, whoever is killed:
 //
-//	(RUN/.add-N) ──Offer──► RUN/in/TIME-N ──Take──► RUN/added/FIRST-LAST ──► stays with the run
+//	(RUN/.add-N) ──Offer──► RUN/in/TIME-N[.KEY] ──Take──► RUN/added/FIRST-LAST[.KEY] ──► stays with the run
 //
 // The name in added has the numbers of its tasks, which they keep when the run is resumed. The run takes
 // tasks as long as it has a directory in:
@@ -207,15 +209,57 @@ func (g *Growing) list() (out []addedFile, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		low, high, _ := strings.Cut(e.Name(), "-")
-		first, err := strconv.ParseInt(low, 10, 64)
-		last, e2 := strconv.ParseInt(high, 10, 64)
-		if err == nil && e2 == nil && 0 < first && first <= last {
+		if first, last, ok := numbers(e.Name()); ok {
 			out = append(out, addedFile{filepath.Join(g.run, Added, e.Name()), first, last})
 		}
 	}
 	slices.SortFunc(out, func(a, b addedFile) int { return int(a.first - b.first) })
 	return out, nil
+}
+
+// numbers returns those of the tasks of an addition that was taken.
+func numbers(name string) (first, last int64, ok bool) {
+	name, _, _ = strings.Cut(name, ".")
+	low, high, _ := strings.Cut(name, "-")
+	first, err := strconv.ParseInt(low, 10, 64)
+	last, e2 := strconv.ParseInt(high, 10, 64)
+	return first, last, err == nil && e2 == nil && 0 < first && first <= last
+}
+
+// Keyed is an addition of a run whose writer has given it a key.
+type Keyed struct {
+	Key         string
+	First, Last int64 // its tasks; 0: it was not taken yet
+	name        string
+}
+
+// Offers returns the additions with keys, but those whose tasks all are done with. One that is taken meanwhile is among them.
+func Offers(run string) (all []Keyed, err error) {
+	for _, dir := range []string{Offered, Closing, Added} {
+		entries, err := os.ReadDir(filepath.Join(run, dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			_, key, _ := strings.Cut(e.Name(), ".")
+			if key == "" || strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), cancelling) {
+				continue
+			}
+			o := Keyed{Key: key, name: filepath.Join(run, dir, e.Name())}
+			if dir == Added {
+				o.First, o.Last, _ = numbers(e.Name())
+			}
+			all = append(all, o)
+		}
+	}
+	return all, nil
+}
+
+// Text returns the input of the addition.
+func (o *Keyed) Text() (string, error) {
+	a := new(Addition)
+	err := readFile(o.name, a)
+	return string(a.Text), err
 }
 
 // waiting returns the additions that were not taken yet, or the cancellations, by their names, which begin with
@@ -277,7 +321,11 @@ func (g *Growing) Take(last int64) (more bool, err error) {
 			err = os.Remove(f.name)
 		} else {
 			first := g.taken + 1
-			err = os.Rename(f.name, filepath.Join(g.run, Added, fmt.Sprintf("%010d-%010d", first, first+n-1)))
+			_, key, keyed := strings.Cut(filepath.Base(f.name), ".")
+			if keyed {
+				key = "." + key
+			}
+			err = os.Rename(f.name, filepath.Join(g.run, Added, fmt.Sprintf("%010d-%010d%s", first, first+n-1, key)))
 		}
 		if err != nil {
 			break
@@ -381,7 +429,11 @@ func Offer(run string, a *Addition) (int, error) {
 		return 0, nil
 	}
 	a.Version = Version
-	if err := put(run, Offered, "", a); err != nil {
+	suffix := ""
+	if a.Key != "" {
+		suffix = "." + a.Key
+	}
+	if err := put(run, Offered, suffix, a); err != nil {
 		return 0, err
 	}
 	return len(tasks), nil

@@ -193,8 +193,10 @@ func Create(dir, joblog string) (*Journal, error) {
 	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), probeTime)
 	switch {
 	case errors.Is(err, lock.ErrHeld):
-		holder, _ := Holder(dir)
-		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, holder)
+		if j.lock, err = takeOver(dir); err != nil {
+			return nil, err
+		}
+		lapsed = true
 	case lock.Missing(err), err == nil && heldElsewhere(dir):
 		holder, _ := Holder(dir)
 		lapsed = holder != "" // it has not ended in good order
@@ -205,6 +207,9 @@ func Create(dir, joblog string) (*Journal, error) {
 			return nil, err
 		}
 	case err != nil:
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	if err := j.writeLease(clock.Now().Add(opening)); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	j.holder, j.checked = fmt.Sprintf("process %d on %s, session %08x\n", os.Getpid(), hostname(), rand.Uint32()), clock.Now()
@@ -235,11 +240,51 @@ func Create(dir, joblog string) (*Journal, error) {
 	return j, nil
 }
 
+// opening is how long a scheduler may take from its lock to its first lease.
+const opening = 45 * time.Second
+
+// expired reports whether the scheduler that has a run directory has not renewed its lease: it does not run, as Slurm has suspended
+// its job, or its host is away. It may continue.
+func expired(dir string) bool {
+	holder, _ := Holder(dir)
+	until := LeaseEnd(dir)
+	return holder != "" && !until.IsZero() && clock.Now().After(until)
+}
+
+// takeOver takes the lock of a run directory from a scheduler that holds it and does not run: by another file in its place. That
+// scheduler finds the name of another one when it continues, see mine.
+func takeOver(dir string) (*lock.Lock, error) {
+	name := filepath.Join(dir, "lock")
+	busy := func() error {
+		holder, _ := Holder(dir)
+		return fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, holder)
+	}
+	if !expired(dir) {
+		return nil, busy()
+	}
+	one, err := lock.Try(name + ".taking") // at a time
+	if errors.Is(err, lock.ErrHeld) || err == nil && !expired(dir) {
+		return nil, busy()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	defer one.Close()
+	taken, err := lock.Try(name + ".new")
+	if err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	return taken, nil
+}
+
 // Held reports whether a scheduler holds a run directory, as far as its file system can
 // tell.
 func Held(dir string) bool {
 	held, err := lock.Held(filepath.Join(dir, "lock"))
-	return held || (lock.Missing(err) || heldElsewhere(dir)) && heldByLease(dir) != nil
+	return held && !expired(dir) || (lock.Missing(err) || heldElsewhere(dir)) && heldByLease(dir) != nil
 }
 
 func hostname() string {
@@ -546,6 +591,12 @@ func FormatSeqs(seqs []int64) string {
 		i = k + 1
 	}
 	return string(b)
+}
+
+// Names reports whether a list of tasks, such as "1-4,7", has a number.
+func Names(tasks string, seq int64) (found bool) {
+	_ = eachSpan(tasks, func(x Span) { found = found || x.First <= seq && seq <= x.Last })
+	return found
 }
 
 // parseSeqs calls f for each number of "1-4,7".

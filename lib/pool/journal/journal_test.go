@@ -359,12 +359,13 @@ func TestLocksThatOtherHostsDoNotSee(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, _ := os.ReadFile(filepath.Join(dir, File))
+	leased := LeaseEnd(dir)
 	j.Add(&Record{Kind: Stop})
 	j.checked = j.checked.Add(-2 * time.Second)
 	if err := j.Flush(); !errors.Is(err, ErrTaken) {
 		t.Error(err)
 	}
-	if err := j.Lease(clock.Now().Add(time.Hour)); !errors.Is(err, ErrTaken) || !LeaseEnd(dir).IsZero() {
+	if err := j.Lease(clock.Now().Add(time.Hour)); !errors.Is(err, ErrTaken) || !LeaseEnd(dir).Equal(leased) {
 		t.Errorf("%v, lease until %v", err, LeaseEnd(dir))
 	}
 	if err := j.Close(); !errors.Is(err, ErrTaken) {
@@ -452,5 +453,45 @@ func TestHoldersDiffer(t *testing.T) {
 	}
 	if len(holders) != 2 {
 		t.Errorf("holders: %v", holders)
+	}
+}
+
+// A scheduler that holds the lock and does not run, as its job is suspended, keeps the run until its lease is over.
+func TestSuspendedHolder(t *testing.T) {
+	dir := t.TempDir()
+	old, err := Create(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if _, err := Create(dir, ""); !fault.Is(err, fault.Busy) || !Held(dir) {
+		t.Fatalf("%v: while it runs", err)
+	}
+	if err := old.Lease(time.Now().Add(-time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if Held(dir) {
+		t.Error("it is held after its lease")
+	}
+	j, err := Create(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if !Held(dir) {
+		t.Error("it is not held by the next one")
+	}
+	if _, err := Create(dir, ""); !fault.Is(err, fault.Busy) {
+		t.Errorf("%v: a third one", err)
+	}
+	if err := old.Mine(); !errors.Is(err, ErrTaken) {
+		t.Errorf("%v: the first one continues", err)
+	}
+	if err := j.Mine(); err != nil {
+		t.Error(err)
+	}
+	old.Add(&Record{Kind: End, Seq: 7})
+	if err := old.Flush(); !errors.Is(err, ErrTaken) {
+		t.Errorf("%v: it writes", err)
 	}
 }

@@ -22,6 +22,10 @@ func (j *Journal) Lease(until time.Time) error {
 	if err := j.mine(); err != nil {
 		return err
 	}
+	return j.writeLease(until)
+}
+
+func (j *Journal) writeLease(until time.Time) error {
 	if j.lease == nil {
 		var err error
 		if j.lease, err = os.OpenFile(filepath.Join(j.Dir, leaseFile), os.O_CREATE|os.O_WRONLY, 0o600); err != nil {

@@ -12,6 +12,8 @@
 //	submit.lock   held while jobs are counted and submitted
 //	JOB.log       the output of a job
 //
+// Who puts tasks into the run has files of its own there: lib/agent/runner/slurm.
+//
 // One of the pilots runs the scheduler: the one that holds the lock of the run directory. When it
 // ends, another one takes its place. The scheduler reaches a node through a bridge, which is a job
 // step that srun starts there. The bridge passes its standard streams to the pilot, over a socket

@@ -34,6 +34,9 @@ type Pool struct {
 	MaxJobs int      `json:"max_jobs"` // pending or running
 	Linger  float64  `json:"linger"`   // seconds that a job may be idle
 	Here    bool     `json:"here"`     // the scheduler runs where jobpool was called, and not in a pilot
+	// Name and Mark are the name and the comment of its jobs; "": those of jobpool.
+	Name string `json:"name,omitempty"`
+	Mark string `json:"mark,omitempty"`
 	// Excluded are hosts that the next jobs do not get.
 	Excluded []Excluded `json:"excluded,omitempty"`
 }

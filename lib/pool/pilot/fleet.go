@@ -36,7 +36,7 @@ import (
 type Fleet struct {
 	Own   string // the job of the scheduler, which does not leave; "": it is in none
 	Run   string // the run directory
-	Serve bool   // tasks come from programs
+	Serve bool   // tasks come from programs: the pool stays open
 
 	jobs    map[string]*job
 	status  *core.Status
@@ -92,13 +92,14 @@ func (j *job) end() (end time.Time, life float64) {
 
 // Orders are what is to be done, in this order.
 type Orders struct {
-	Add     []Node     // nodes of the pool, or what has changed of them
-	Remove  []string   // nodes, at once
-	Empty   bool       // cancel the jobs that wait
-	Exclude []Excluded // hosts, from the next jobs
-	Release []string   // nodes, once what runs there has ended
-	Leave   []string   // jobs whose pilots are to end
-	Ask     bool       // Slurm, for its list of jobs: see Listed
+	Add      []Node     // nodes of the pool, or what has changed of them
+	Remove   []string   // nodes, at once
+	Empty    bool       // cancel the jobs that wait
+	Exclude  []Excluded // hosts, from the next jobs
+	Release  []string   // nodes, once what runs there has ended
+	Leave    []string   // jobs whose pilots are to end
+	Ask      bool       // Slurm, for its list of jobs: see Listed
+	HandOver bool       // the job of the scheduler has nothing to do: another one takes over, if one is there
 
 	Withdraw []Node // the announcements of nodes whose jobs are gone
 	Submit   int    // jobs
@@ -192,6 +193,10 @@ func (f *Fleet) Stand(now time.Time, s *core.Status, p *Pool) (o Orders) {
 	for _, id := range f.ids() {
 		f.look(now, id, p, &o)
 	}
+	if own := f.jobs[f.Own]; f.Serve && open && own != nil && own.State == Idle && now.Sub(own.since) >= linger(p) {
+		o.HandOver = true
+		return o
+	}
 	if open && (s.InputRead || f.Serve) && f.due(now, p) {
 		f.counted, o.Ask = now, true
 	}
@@ -227,7 +232,7 @@ func (f *Fleet) look(now time.Time, id string, p *Pool, o *Orders) {
 	if j.State < Serves || j.State > Leaves {
 		return
 	}
-	v := f.view(j, now)
+	v, was := f.view(j, now), j.State
 	if j.State == Unfit && !v.useless() {
 		j.State = Serves
 	} else if v.quarantined && v.useless() && j.State < Unfit {
@@ -236,12 +241,17 @@ func (f *Fleet) look(now time.Time, id string, p *Pool, o *Orders) {
 			o.Say = append(o.Say, fmt.Sprintf("the nodes of %d jobs were quarantined: fewer jobs are submitted", f.unfit))
 		}
 	}
-	linger := time.Duration(p.Linger * float64(time.Second))
+	linger := linger(p)
 	if f.status.Phase != core.Running.String() { // nothing more starts
 		linger = 0
 	}
 	switch {
-	case id == f.Own || j.State == Leaves:
+	case j.State == Leaves:
+	case id == f.Own && !v.busy:
+		if was == Serves {
+			j.State, j.since = Idle, now
+		}
+		return
 	case v.busy && j.State == Idle:
 		j.State = Serves
 	case v.busy:
@@ -261,6 +271,8 @@ func (f *Fleet) look(now time.Time, id string, p *Pool, o *Orders) {
 		o.Release = append(o.Release, slices.Sorted(maps.Keys(j.nodes))...)
 	}
 }
+
+func linger(p *Pool) time.Duration { return time.Duration(p.Linger * float64(time.Second)) }
 
 // view is how the nodes of a job stand.
 type view struct {
@@ -486,6 +498,8 @@ const (
 	Finished
 	// Stalled: no task has ended in the job, and the next one would hardly do more.
 	Stalled
+	// Rests: nothing is to be done in a pool that stays open, and no job is to wait.
+	Rests
 	// Followed: by other jobs, or, where a limit of Slurm allows none, by this one again.
 	Followed
 )
@@ -509,6 +523,8 @@ func (f *Fleet) Next(now time.Time, s *core.Summary, p *Pool, l *Listing) (Succe
 	switch {
 	case lasting:
 		return Continued, 0
+	case f.Serve && f.status != nil && f.status.Waiting+f.status.Running == 0:
+		return Rests, 0
 	case s.Closed: // results of what still runs are kept for a run that resumes
 		return Finished, 0
 	// scancel signals the pilot, which signals the scheduler, as other signals at the pilot do. But

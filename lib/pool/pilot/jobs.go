@@ -1,6 +1,7 @@
 package pilot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,19 @@ type Job struct {
 }
 
 // mark begins the comments of the jobs of a pool. The call by which a job was submitted follows.
-func (j *Jobs) mark() string { return "jobpool:" + j.Pool.ID + ":" }
+func (j *Jobs) mark() string {
+	if j.Pool.Mark != "" {
+		return j.Pool.Mark
+	}
+	return "jobpool:" + j.Pool.ID + ":"
+}
 
-func (j *Jobs) comment() string { return j.mark() + j.Pool.Call }
+func (j *Jobs) comment() string {
+	if j.Pool.Mark != "" {
+		return j.Pool.Mark
+	}
+	return j.mark() + j.Pool.Call
+}
 
 // Listing is what Slurm shows of the jobs of a pool. An ended job that is in none of the lists leaves its place
 // to another one.
@@ -247,7 +258,7 @@ func (j *Jobs) options() []string {
 		}
 		options = append(options, "--exclude="+strings.Join(excluded, ","))
 	}
-	return append(options, "--job-name=jobpool", "--comment="+j.comment(), "--open-mode=append",
+	return append(options, "--job-name="+cmp.Or(j.Pool.Name, "jobpool"), "--comment="+j.comment(), "--open-mode=append",
 		"--output="+strings.ReplaceAll(path(j.Run, "%j.log"), "\n", "?"))
 }
 

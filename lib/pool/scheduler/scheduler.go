@@ -259,6 +259,7 @@ func (s *scheduler) cut() {
 // tick does what depends on time.
 func (s *scheduler) tick() {
 	s.spools.tick(s)
+	s.noteLease(clock.Now().Add(seconds(s.Setup.Lease))) // also without workers: it shows that this scheduler runs
 	e := core.Tick{}
 	if s.Release != nil {
 		e.Needed = s.printer.needed()
@@ -504,7 +505,8 @@ func (s *scheduler) finish() *Result {
 		c.flush()
 	}
 	s.leave(kept)
-	if sum := s.core.Summary(); sum.Left == 0 && sum.InputRead && !s.closeAdded() {
+	// A pool that stays open does so for the next scheduler.
+	if sum := s.core.Summary(); sum.Left == 0 && sum.InputRead && (!s.Serve || !sum.HandedOver) && !s.closeAdded() {
 		s.handle(core.InputGrows{}) // tasks that were added are left
 	}
 	r := &Result{Summary: *s.core.Summary(), Err: err}

@@ -3,6 +3,7 @@ package jobpool
 import (
 	"context"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -132,6 +133,9 @@ func (e *elastic) do(ctx context.Context, o pilot.Orders) {
 	for _, n := range o.Withdraw {
 		pilot.Withdraw(e.run, n)
 	}
+	if o.HandOver {
+		e.send(ctx, core.Signal{Signal: syscall.SIGUSR1})
+	}
 	if o.Ask {
 		e.fill(ctx)
 	}
@@ -235,6 +239,8 @@ func (e *elastic) end(s *core.Summary) {
 	switch {
 	case next == pilot.Finished:
 		e.setOver(ctx, s.Exit)
+	case next == pilot.Rests:
+		e.cancelPending(ctx)
 	case next == pilot.Stalled:
 		say("no task has ended during the job: no other job is submitted")
 	case err != nil && requeues:

@@ -89,6 +89,9 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	if _, over := pilot.Over(p.run); over {
 		return nil // it came too late
 	}
+	// The first SIGTERM ends ctx. Others come at the same time, as Slurm sends it to all processes of the job: none may end this one
+	// before its tasks.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM)
 	drain := make(chan os.Signal, 1)
 	signal.Notify(drain, syscall.SIGUSR1)
 	defer signal.Stop(drain)
@@ -419,8 +422,8 @@ func (p *pilotJob) yields() bool {
 
 // schedulerArgs puts options in front of what a scheduler was called with.
 func schedulerArgs(args []string, options ...string) []string {
-	if len(args) > 0 && args[0] == "run" {
-		return append(append([]string{"run"}, options...), args[1:]...)
+	if len(args) > 0 && (args[0] == "run" || args[0] == "serve") {
+		return append(append([]string{args[0]}, options...), args[1:]...)
 	}
 	return append(options, args...)
 }

@@ -251,7 +251,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	all := &counted{Tasks: growing}
 	server, err := control.Listen(dir, r.base)
 	if err != nil {
-		if r.policy.Serve || r.policy.Hold {
+		if r.policy.Hold || r.policy.Serve && os.Getenv("SLURM_JOB_ID") == "" {
 			return fault.Hint(fmt.Errorf("control socket: %w", err), "choose a run directory on a local file system with --run")
 		}
 		r.console.message("control socket: %w: jobpool ctl will not work", err)
@@ -397,10 +397,11 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 	for _, n := range r.place.nodes {
 		remote = remote || !n.Local
 	}
-	remote = remote || r.place.elastic
 	switch {
 	case r.c.IsSet("worker"):
 		d.Programs = []string{r.c.String("worker")}
+	case r.place.elastic: // the call has put it there
+		d.Programs = []string{filepath.Join(dir, "bin", "jobpool")}
 	case remote:
 		own, err := pinned(dir)
 		if err != nil {

@@ -4,16 +4,13 @@ package worker
 import (
 	"context"
 	"io"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent/record"
 	"github.com/ponos-tools/ponos/lib/agent/runner/local"
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/app"
 	"github.com/ponos-tools/ponos/lib/base/fault"
-	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 const name = "ponos-worker"
@@ -46,21 +43,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 				},
 			},
 			{
-				Name: "pilot", Usage: "run packed tasks inside a job of Slurm", ArgsUsage: "DIR",
-				Action: func(c *cli.Context) error {
-					dir, err := directory(c)
-					if err != nil {
-						return err
-					}
-					return pack.Run(c.Context, dir, stderr, func(ctx context.Context, job string) (time.Time, error) {
-						end, _, err := (&slurm.Client{}).JobEnd(ctx, job)
-						return end, err
-					})
-				},
-			},
-			{
 				Name: "exec", Usage: "run the command of a task, and keep the record of its starts", ArgsUsage: "DIR",
 				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "pool", Usage: "a pool has handed out the start, in a pilot job"},
 					&cli.StringFlag{Name: "task", Usage: "the task's `ID`"},
 					&cli.StringFlag{Name: "job", Usage: "the `JOB` that runs it"},
 					&cli.IntFlag{Name: "restart", Usage: "the job was requeued `N` times"},
@@ -83,7 +68,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 					if err != nil {
 						return err
 					}
-					code, err := record.Exec(c.Context, record.Task{
+					run := record.Exec
+					if c.Bool("pool") {
+						run = record.ExecPooled
+					}
+					code, err := run(c.Context, record.Task{
 						ID: c.String("task"), Dir: dir, Job: c.String("job"), Restart: c.Int("restart"), Attempt: c.Int("attempt"),
 						Tried: c.Int("tried"), Source: c.String("source"), Place: c.String("place"), Venv: c.String("venv"),
 						MaxLog: c.Int64("max-log"),

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/record"
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -62,7 +61,7 @@ func TestARecordedEndWithoutAccounting(t *testing.T) {
 		t.Errorf("%+v", job)
 	}
 	e.run.Closed = false // the job script runs
-	if job := e.judge(); job.Sight.Sure() || pack.IsJob(job.ID) {
+	if job := e.judge(); job.Sight.Sure() || isPacked(job.ID) {
 		t.Errorf("%+v", job)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/base/hostlist"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -71,7 +72,7 @@ func (r *Runner) inUse(ctx context.Context, nodes []slurm.Node) (used []slurm.No
 }
 
 // withoutProgram warns of nodes whose machines no program is for.
-func withoutProgram(nodes []slurm.Node, programs map[string]string) (warnings []string) {
+func withoutProgram(nodes []slurm.Node, programs map[string]program.Programs) (warnings []string) {
 	lacking := map[string][]string{}
 	for _, n := range nodes {
 		if _, ok := programs[n.Arch]; !ok && n.Arch != "" {

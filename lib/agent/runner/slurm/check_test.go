@@ -6,13 +6,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 func TestWithoutProgram(t *testing.T) {
 	t.Parallel()
 	nodes := []slurm.Node{{Name: "a1", Arch: "x86_64"}, {Name: "g1", Arch: "aarch64"}, {Name: "g2", Arch: "aarch64"}, {Name: "new"}, {Name: "p1", Arch: "ppc64le"}}
-	got := strings.Join(withoutProgram(nodes, map[string]string{"x86_64": "/w"}), "\n")
+	got := strings.Join(withoutProgram(nodes, map[string]program.Programs{"x86_64": {}}), "\n")
 	if want := "no task can begin on g[1-2], as there is no ponos-worker for aarch64: see MACHINES in ponos-install(7)\n" +
 		"no task can begin on p1, as there is no ponos-worker for ppc64le: see MACHINES in ponos-install(7)"; got != want {
 		t.Errorf("%s", got)

@@ -68,16 +68,9 @@ func (o *options) packedRuns(since time.Time) map[string][]usage.Run {
 	}
 	runs := map[string][]usage.Run{}
 	packed, _ := o.packed(since)
-	for _, p := range packed {
-		run := usage.Run{
-			Name: p.Name, State: p.State, Submit: p.Start, Start: p.Start, End: p.End, Elapsed: p.Elapsed, Limit: p.Limit,
-			Nodes: 1, CPUs: float64(p.CPUs), MemMB: float64(p.Mem >> 20), Tasks: 1,
-			CPUSeconds: p.CPUTime.Seconds(), PeakMB: usage.Unknown, GPUPart: usage.Unknown,
-		}
-		if p.Peak > 0 {
-			run.PeakMB = float64(p.Peak) / (1 << 20)
-		}
-		runs[usage.ByName(&run)] = append(runs[usage.ByName(&run)], run)
+	for i := range packed {
+		name := usage.ByName(&packed[i])
+		runs[name] = append(runs[name], packed[i])
 	}
 	return runs
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -80,11 +79,11 @@ func TestLearned(t *testing.T) {
 	} {
 		sacct := &listed{text: runs, err: tt.err}
 		o := &options{client: &slurm.Client{Run: sacct}, config: tt.config, find: find, now: time.Now, uid: 1000, partitionsRead: true}
-		o.packed = func(time.Time) ([]pack.Ran, error) {
-			return []pack.Ran{
-				{Name: "ponos-short-1", State: "COMPLETED", Start: 1, End: 421, Elapsed: 7 * time.Minute, CPUs: 1, Peak: 200 << 20},
-				{Name: "ponos-short-2", State: "COMPLETED", Start: 1, End: 61, Elapsed: time.Minute, CPUs: 1, Peak: 100 << 20},
-				{Name: "ponos-long", State: "TIMEOUT", Start: 1, End: 61, Elapsed: time.Minute, CPUs: 1},
+		o.packed = func(time.Time) ([]usage.Run, error) {
+			return []usage.Run{
+				{Name: "ponos-short-1", State: "COMPLETED", Start: 1, End: 421, Elapsed: 7 * time.Minute, Nodes: 1, Tasks: 1, CPUs: 1, PeakMB: 200, CPUSeconds: usage.Unknown, GPUPart: usage.Unknown},
+				{Name: "ponos-short-2", State: "COMPLETED", Start: 1, End: 61, Elapsed: time.Minute, Nodes: 1, Tasks: 1, CPUs: 1, PeakMB: 100, CPUSeconds: usage.Unknown, GPUPart: usage.Unknown},
+				{Name: "ponos-long", State: "TIMEOUT", Start: 1, End: 61, Elapsed: time.Minute, Nodes: 1, Tasks: 1, CPUs: 1, PeakMB: usage.Unknown, CPUSeconds: usage.Unknown, GPUPart: usage.Unknown},
 			}, nil
 		}
 		for range 2 {

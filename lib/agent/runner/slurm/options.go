@@ -9,7 +9,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/advise/usage"
 	"github.com/ponos-tools/ponos/lib/agent/config"
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
@@ -34,8 +33,8 @@ type options struct {
 	now    func() time.Time
 	uid    int // of the jobs to learn from
 	past   past
-	packed func(since time.Time) ([]pack.Ran, error) // how packed tasks have run; nil: there are none
-	warn   func(text string)                         // nil: nobody is warned
+	packed func(since time.Time) ([]usage.Run, error) // how packed tasks have run; nil: there are none
+	warn   func(text string)                          // nil: nobody is warned
 
 	mu             sync.Mutex
 	made           [2]sbatch.Options

@@ -13,11 +13,11 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/record"
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/watch"
+	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -100,9 +100,9 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		byTask[ref.Task] = i
 	}
 	<-asked
-	var places map[string]pack.Place // read before owners and journals: what leaves it meanwhile has written those
+	var offers map[string]input.Keyed // read before owners and journals: what leaves it meanwhile has written those
 	if r.packs != nil && err == nil {
-		places, err = r.packs.Dir.Places()
+		offers, err = r.packs.offers()
 	}
 	if err = errors.Join(err, knownErr); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			// If the owner cannot be read, the recorded job counts.
 			if owner, err := record.ReadOwner(all[i].ref.Dir, all[i].ref.Attempt); err == nil {
 				submitted := all[i].ref.Submitted
-				if all[i].choose(more[i], owner); pack.IsJob(all[i].ref.Job) {
+				if all[i].choose(more[i], owner); isPacked(all[i].ref.Job) {
 					all[i].ref.Submitted = submitted
 				}
 			}
@@ -150,7 +150,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		all = append(all, evidence{ref: ref, queue: row, strange: r.strange(row)})
 	}
 	if r.packs != nil {
-		if all, err = r.packedJobs(ctx, all, rows, places); err != nil {
+		if all, err = r.packedJobs(ctx, all, rows, offers); err != nil {
 			return nil, err
 		}
 	}
@@ -364,7 +364,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	if row := l.existing(s); row != nil {
 		return r.adopted(s, row), nil
 	}
-	if job, found, err := r.packs.existing(s); found || err != nil {
+	if job, found, err := r.packs.existing(s, nil); found || err != nil {
 		return job, err
 	}
 	batch, err := r.batch(ctx, s)
@@ -426,7 +426,7 @@ func (e *unsureError) Unwrap() []error { return []error{e.err, runner.ErrUnsure}
 
 // Trim cancels jobs that wait although another one owns their task.
 func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
-	jobs = slices.DeleteFunc(slices.Clone(jobs), pack.IsJob) // scancel would take it for a job step of the pilot
+	jobs = slices.DeleteFunc(slices.Clone(jobs), isPacked) // scancel would take it for a job step of the pilot
 	if len(jobs) == 0 {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent/record"
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
@@ -215,7 +214,7 @@ func (e evidence) claim() runner.Claim {
 		return runner.Strange
 	case e.instead == "":
 		return runner.Recorded
-	case e.packed != nil && pack.IsTicket(e.instead):
+	case e.packed != nil && isTicket(e.instead):
 		return runner.Renamed
 	}
 	return runner.Other

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/watch"
@@ -116,7 +115,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	if err := r.stopPacked(ctx, ref); err != nil {
 		return err
 	}
-	if pack.IsJob(ref.Job) {
+	if isPacked(ref.Job) {
 		ref.Job = "" // there may be another one
 	}
 	if ref.Job != "" {

@@ -1,8 +1,6 @@
 package slurm
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,17 +10,15 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/record"
-	"github.com/ponos-tools/ponos/lib/agent/runner/pack"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
 	"github.com/ponos-tools/ponos/lib/task/runner"
-	"github.com/ponos-tools/ponos/testscripts/answers"
 )
 
 func packing() *Runner {
-	r := &Runner{options: &options{config: config.Default().Slurm}, stopWait: time.Minute}
-	r.Pack(Packing{On: true, State: "s1", Dir: pack.Dir{Path: "/x/packs", Tasks: "/x/tasks"}})
+	r := &Runner{options: &options{config: config.Default().Slurm}, stopWait: time.Minute, Tasks: "/x/tasks"}
+	r.Pack(Packing{On: true, State: "s1", Dir: "/x/pools", Former: "/x/packs"})
 	return r
 }
 
@@ -91,12 +87,11 @@ func TestPilotsKeepToLimits(t *testing.T) {
 func TestJudgePacked(t *testing.T) {
 	fact := task.Absence{Misses: 10, Since: time.Unix(1, 0), Last: time.Unix(4000, 0)}
 	row := func(state string) *slurm.Job { return &slurm.Job{ID: 7, State: state, Submit: 1000} }
-	waits := packedTask{mark: "m", key: "k", found: true, why: "for room"}
-	taken := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Pilot: "7"}}
-	bounded := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Pilot: "7", Ticket: pack.Ticket{Mem: 4}}}
-	runs := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Begun: true, Pilot: "7"}}
-	gone := packedTask{mark: "m", key: "k", pilot: "7"}
-	nowhere := packedTask{mark: "m", key: "k"}
+	waits := packedTask{mark: "m", note: note{Key: "k"}, found: true, why: "for room"}
+	taken := packedTask{mark: "m", note: note{Key: "k"}, found: true, pilot: "7"}
+	bounded := packedTask{mark: "m", note: note{Key: "k", Mem: 4}, found: true, pilot: "7"}
+	lost := packedTask{mark: "m", pilot: "7", gone: true}
+	nowhere := packedTask{mark: "m", note: note{Key: "k"}}
 	begun, ended := "begun n1 1 2;\n", "begun n1 1 2;\nended 3;\n"
 	for _, tt := range []struct {
 		name    string
@@ -113,17 +108,23 @@ func TestJudgePacked(t *testing.T) {
 		{name: "waits", packed: waits, want: `pending "for room"`},
 		{name: "is begun", packed: taken, queue: row("RUNNING"), want: `pending "pilot job 7 begins it"`},
 		{name: "runs", packed: taken, owner: "7.1", journal: begun, queue: row("RUNNING"), want: "running"},
-		{name: "has ended, and may have exceeded its memory", packed: bounded, owner: "7.1", journal: ended, queue: row("RUNNING"), want: "running"},
-		{name: "has exceeded its memory", packed: gone, owner: "7.1", journal: ended, end: `{"why":"oom","used":5,"limit":4}`, queue: row("RUNNING"), want: `error 3 "the job used more memory than it requested; it used 5B of its 4B of memory" oom`},
+		{name: "has ended, and may have exceeded its memory", packed: bounded, owner: "7.1", journal: "begun n1 1 2;\nended 137;\n", queue: row("RUNNING"), want: "running"},
+		{name: "has exceeded its memory", packed: bounded, owner: "7.1", journal: ended, end: `{"why":"oom","used":5,"limit":4}`, queue: row("RUNNING"), want: `error 3 "the job used more memory than it requested; it used 5B of its 4B of memory" oom`},
 		{name: "has ended, and its pilot was killed", packed: bounded, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},
 		{name: "its pilot was requeued", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: row("PENDING"), want: `pending "its pilot job 7 waits"`},
-		{name: "its pilot was requeued, and is held", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: &slurm.Job{ID: 7, State: "PENDING", Submit: 1000, Reason: "JobHeldAdmin"}, want: `pending "its pilot job 7 waits: ` + slurm.ExplainReason("JobHeldAdmin").Plain + ` (JobHeldAdmin)"`},
+		{name: "its pilot was requeued once more, and is held", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: &slurm.Job{ID: 7, State: "PENDING", Submit: 1000, Reason: "JobHeldAdmin"}, want: `pending "its pilot job 7 waits: ` + slurm.ExplainReason("JobHeldAdmin").Plain + ` (JobHeldAdmin)"`},
 		{name: "has ended", packed: taken, owner: "7.1", journal: ended, queue: row("RUNNING"), want: `failed 3 "exit code 3"`},
-		{name: "has ended with its pilot", packed: gone, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},
-		{name: "is being ended", packed: taken, owner: "7.1", journal: begun, end: `{"why":"timeout"}`, queue: row("RUNNING"), want: "running"},
-		{name: "passed its limit", packed: gone, owner: "7.1", journal: begun + "cut 143;\n", end: `{"why":"timeout"}`, queue: row("RUNNING"), want: `error 143 "the job reached its time limit" timeout`},
-		{name: "was stopped", packed: gone, owner: "7.1", journal: begun + "cut 143;\n", end: `{"why":"stopped"}`, queue: row("RUNNING"), want: `error 143 "the task was stopped" cancelled`},
-		{name: "could not begin", packed: gone, owner: "7.1", end: `{"why":"unbegun"}`, queue: row("RUNNING"), want: `error "its job script has ended before it began the command" not begun`},
+		{name: "has ended with its pilot", packed: taken, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},
+		{name: "its pilot was requeued", packed: taken, owner: "7.1", journal: begun, queue: &slurm.Job{ID: 7, State: "PENDING", Submit: 1000, Restarts: 1}, want: `error "its pilot job 7 was requeued" not begun`},
+		{name: "its pilot has begun again", packed: taken, owner: "7.1", journal: begun, end: `{"why":"killed"}`, queue: &slurm.Job{ID: 7, State: "RUNNING", Submit: 1000, Restarts: 1}, want: `error "its pilot job 7 was requeued" not begun`},
+		{name: "its pilot is suspended, and the pool has given it up", packed: taken, owner: "7.1", journal: begun, end: `{"why":"killed"}`, queue: &slurm.Job{ID: 7, State: "SUSPENDED", Submit: 1000, Start: 1500}, want: `running "its pilot job 7 is suspended by Slurm"`},
+		{name: "its job script was killed", packed: taken, owner: "7.1", journal: begun, end: `{"why":"killed"}`, queue: row("RUNNING"), want: `unknown "the job was killed while its command ran"`},
+		{name: "and is", packed: taken, owner: "7.1", journal: begun, end: `{"why":"killed"}`, missing: fact, queue: row("RUNNING"), want: `error "the job was killed while its command ran" lost`},
+		{name: "is being stopped", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: row("RUNNING"), want: "running"},
+		{name: "was stopped before it began", packed: waits, owner: "pack.k", want: `error "the task was stopped before it began" cancelled`},
+		{name: "passed its limit", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", end: `{"why":"timeout"}`, queue: row("RUNNING"), want: `error 143 "the job reached its time limit" timeout`},
+		{name: "was stopped", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", end: `{"why":"stopped"}`, queue: row("RUNNING"), want: `error 143 "the task was stopped" cancelled`},
+		{name: "could not begin", packed: taken, owner: "7.1", end: `{"why":"unbegun"}`, queue: row("RUNNING"), want: `error "its job script has ended before it began the command" not begun`},
 		{name: "its pilot was cancelled", packed: taken, owner: "7.1", journal: begun, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost`},
 		{name: "its node failed", packed: taken, owner: "7.1", journal: begun, queue: row("NODE_FAIL"), want: `error "the task was lost with its pilot job 7: a node of the job failed" node`},
 		{name: "its pilot ended well before it", packed: taken, owner: "7.1", journal: begun, queue: row("COMPLETED"), want: `error "the task was lost with its pilot job 7: it has ended" lost`},
@@ -132,9 +133,9 @@ func TestJudgePacked(t *testing.T) {
 		{name: "its pilot was cancelled before it began", packed: taken, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost not begun`},
 		{name: "its pilot was cancelled when it had it", packed: taken, owner: "7.1", queue: row("CANCELLED"), want: `unknown "the task was lost with its pilot job 7: the job was cancelled, and not by this agent"`},
 		{name: "and that is a fact", packed: taken, owner: "7.1", queue: row("CANCELLED"), missing: fact, want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost not begun`},
-		{name: "runs, and has removed its directory", packed: runs, lost: true, queue: row("RUNNING"), want: "running"},
-		{name: "has removed its directory, and does not run", packed: gone, lost: true, queue: row("RUNNING"), want: `unknown "its pilot job does not run it, and what it recorded was removed"`},
-		{name: "has removed its directory, and ran", packed: taken, lost: true, queue: row("RUNNING"), missing: fact, want: `error "its pilot job does not run it, and what it recorded was removed" lost`},
+		{name: "runs, and has removed its directory", packed: taken, lost: true, queue: row("RUNNING"), want: "running"},
+		{name: "has removed its directory, and does not run", packed: lost, lost: true, queue: row("RUNNING"), want: `unknown "its pilot job does not run it, and what it recorded was removed"`},
+		{name: "has removed its directory, and ran", packed: lost, lost: true, queue: row("RUNNING"), missing: fact, want: `error "its pilot job does not run it, and what it recorded was removed" lost`},
 		{name: "has removed its directory, and its pilot was cancelled", packed: taken, lost: true, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost`},
 		{name: "its pilot is not seen", packed: taken, owner: "7.1", journal: begun, want: `unknown "pilot job 7: squeue does not show the job, and accounting has no record of its end"`},
 		{name: "its pilot is forgotten", packed: taken, owner: "7.1", journal: begun, missing: fact, books: noBooks, want: `error "the task was lost with its pilot job 7: the job is gone without a trace" lost`},
@@ -163,6 +164,7 @@ func TestJudgePacked(t *testing.T) {
 		if job == "" {
 			job = "pack.k"
 		}
+		tt.packed.end = readEnd(dir, job)
 		e := evidence{ref: runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1, Missing: tt.missing, Lost: tt.lost}, queue: tt.queue, packed: &tt.packed, now: time.Unix(5000, 0), books: tt.books}
 		e.readJournal()
 		got := e.judge()
@@ -197,8 +199,8 @@ func TestJudgePacked(t *testing.T) {
 // A pilot of a state directory that was lost is known by its path, and no other agent's is.
 func TestStrangePilots(t *testing.T) {
 	p := packing().packs
-	other := &packs{Packing{State: "s2", Dir: pack.Dir{Path: "/y/packs"}}}
-	before := &packs{Packing{State: "s0", Dir: p.Dir}}
+	other := &packs{Packing{State: "s2", Former: "/y/packs"}, ""}
+	before := &packs{Packing{State: "s0", Former: p.Former}, ""}
 	for comment, want := range map[string]bool{before.mark() + "c": true, p.mark() + "c": false, other.mark() + "c": false, "PONOS_TASK=a": false, "": false, packMark: false} {
 		if got := p.strange(&slurm.Job{State: "RUNNING", Comment: comment}); got != want {
 			t.Errorf("%q: %v", comment, got)
@@ -209,14 +211,15 @@ func TestStrangePilots(t *testing.T) {
 	}
 }
 
-// Why tickets wait names a file only if there is one.
+// Why tasks wait for pilots.
 func TestWhyWaits(t *testing.T) {
-	state := t.TempDir()
-	p := &packs{Packing{State: "s1", Dir: pack.Dir{Path: filepath.Join(state, "packs")}}}
-	if err := p.Dir.Make("c1", pack.Pilot{}); err != nil {
+	r := packing()
+	p := r.packs
+	p.Dir = t.TempDir()
+	dir := filepath.Join(p.Dir, "c1", "pilots")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	dir := p.Dir.Class("c1")
 	check := func(want string, rows ...slurm.Job) {
 		t.Helper()
 		if got := p.whyWaits("c1", rows); got != want {
@@ -231,112 +234,23 @@ func TestWhyWaits(t *testing.T) {
 	suspended := slurm.Job{ID: 6, State: "SUSPENDED", Comment: pilot.Comment}
 	check("its pilot job 7 waits: "+pendingReason(&pilot), suspended, pilot)
 	check("its pilot job 6 waits: suspended by Slurm", suspended)
-	if err := p.Dir.Note("c1", pack.Tries{Count: 2}); err != nil {
-		t.Fatal(err)
+	note := func(n tries) {
+		t.Helper()
+		if err := writeJSON(dir, triesFile, n); err != nil {
+			t.Fatal(err)
+		}
 	}
-	check("2 pilot jobs have begun no task and written no output; see their reasons in sacct, and whether the nodes see " + dir)
-	if err := os.WriteFile(filepath.Join(dir, "pilots.out"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	check("2 pilot jobs have begun no task; see " + filepath.Join(dir, "pilots.out"))
-	if err := p.Dir.Note("c1", pack.Tries{Count: 2, Problem: "invalid account"}); err != nil {
-		t.Fatal(err)
-	}
+	note(tries{Count: 2})
+	check("2 pilot jobs have not begun; see " + dir + ", their reasons in sacct, and whether the nodes see that directory")
+	note(tries{Count: 2, Problem: "invalid account"})
 	check("no pilot job could be submitted: invalid account")
-}
-
-// The processes of pilots that do not run, for Slurm, are ended wherever they are: on a node that it
-// cannot reach, they would take tasks, which would be lost. What pilots leave is removed once Slurm has
-// forgotten them, and their time is up.
-func TestSweep(t *testing.T) {
-	r := packing()
-	r.client = &slurm.Client{}
-	r.packs.Dir = pack.Dir{Path: filepath.Join(t.TempDir(), "packs")}
-	if err := r.packs.Dir.Make("c1", pack.Pilot{Time: time.Hour, Linger: time.Minute}); err != nil {
+	later := time.Now().Add(time.Second)
+	lock := filepath.Join(p.Dir, "c1", "lock")
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	taken := filepath.Join(r.packs.Dir.Class("c1"), "taken")
-	for _, pilot := range []string{"7", "8", "9", "10", "11"} {
-		if err := os.Mkdir(filepath.Join(taken, pilot), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if dismissed, err := r.packs.Dir.Dismiss("c1", "12"); !dismissed || err != nil {
-		t.Fatal(dismissed, err)
-	}
-	mark := r.packs.mark() + "c1"
-	rows := []slurm.Job{
-		{ID: 7, State: "NODE_FAIL", Comment: mark},
-		{ID: 8, State: "PENDING", Restarts: 2, Comment: mark},
-		{ID: 9, State: "RUNNING", Restarts: 1, Comment: mark},
-		{ID: 10, State: "PENDING", Comment: mark},
-		{ID: 6, State: "CANCELLED", Comment: mark}, // it has not begun
-	}
-	failed := ""
-	check := func(want ...string) {
-		t.Helper()
-		if err := r.sweep(context.Background(), "c1", rows); failed == "" && err != nil || !strings.Contains(fmt.Sprint(err), failed) {
-			t.Errorf("%v, want %q", err, failed)
-		}
-		got := []string{}
-		for _, pattern := range []string{"*", "*/*"} {
-			paths, _ := filepath.Glob(filepath.Join(taken, pattern))
-			for _, path := range paths {
-				got = append(got, strings.TrimPrefix(path, taken+"/"))
-			}
-		}
-		if strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-	const shown = "scontrol --all --oneliner --details show job "
-	lines := map[string]string{
-		shown + "7":  answers.Refusal + "slurm_load_jobs error: Invalid job id specified\n",
-		shown + "8":  answers.Refusal + "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
-		shown + "11": "JobId=11 JobName=ponos.pack JobState=RUNNING ExitCode=0:0 Comment=" + mark + " \n", // it has begun after the listing
-	}
-	answers.Programs(t, lines)
-	check("10", "11", "7", "8", "9", "7/start.1", "8/start.2")
-	check("10", "11", "7", "8", "9", "7/start.1", "8/start.2")
-	rows = rows[2:]
-	failed = "Unable to contact slurm controller"
-	check("10", "11", "7", "8", "9", "7/start.1", "7/start.1048576", "8/start.2")
-	delete(lines, shown+"7") // Slurm is asked once
-	lines[shown+"8"] = "JobId=8 JobName=other JobState=RUNNING ExitCode=0:0 Comment=other \n"
-	lines[shown+"11"] = answers.Refusal + "slurm_load_jobs error: Invalid job id specified\n"
-	answers.Programs(t, lines)
-	failed = ""
-	check("10", "11", "7", "8", "9", "11/start.1048576", "7/start.1", "7/start.1048576", "8/start.1048576", "8/start.2")
-	age := func(pilot string, age time.Duration) {
-		t.Helper()
-		at := time.Now().Add(-age)
-		if err := os.Chtimes(filepath.Join(taken, pilot, "start.1048576"), at, at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	age("7", time.Hour) // a pilot may wait for tasks as well
-	age("8", time.Hour+2*time.Minute)
-	check("10", "11", "7", "9", "11/start.1048576", "7/start.1", "7/start.1048576")
-}
-
-// A task whose class was removed gets a new ticket: no pilot has it.
-func TestExistingWithoutClass(t *testing.T) {
-	state := t.TempDir()
-	p := &packs{Packing{On: true, State: "s1", Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")}}}
-	s := runner.Submission{Task: "t", Attempt: 1, Dir: p.Dir.Task("t")}
-	if err := errors.Join(os.MkdirAll(s.Dir, 0o700), p.Dir.Make("c1", pack.Pilot{})); err != nil {
+	if err := os.Chtimes(lock, later, later); err != nil {
 		t.Fatal(err)
 	}
-	ticket := pack.Ticket{At: time.Unix(1790000000, 0), Key: "k1", CPUs: 1, Attempt: 1, Task: "t"}
-	if err := p.Dir.Put("c1", ticket, s.Dir, "ponos-x"); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []bool{true, false} {
-		if job, found, err := p.existing(s); err != nil || found != want || job.ID != "pack.k1" {
-			t.Errorf("%+v, %v, %v", job, found, err)
-		}
-		if err := os.RemoveAll(p.Dir.Class("c1")); err != nil {
-			t.Fatal(err)
-		}
-	}
+	check("it waits for a pilot job") // a scheduler has begun since
 }
