@@ -72,7 +72,7 @@ func become(program, bin string) string {
 func Pilot(bin, dir string) ([]byte, error) {
 	if placed, err := filepath.Glob(filepath.Join(bin, "*", pool)); err != nil || len(placed) == 0 {
 		_, missing := command.Sibling(pool)
-		return nil, fault.Wrap(fault.Usage, cmp.Or(err, missing, error(fs.ErrNotExist)))
+		return nil, fault.Wrap(fault.Usage, cmp.Or(err, missing, fs.ErrNotExist))
 	}
 	return []byte("#!/bin/bash\n# jobpool for pilot jobs, made by ponos-start.\n" +
 		"ponos_dir=" + shell.Quote(dir) + "\n" + become(pool, bin)), nil
