@@ -252,15 +252,8 @@ func (n *Node) Given(need Need, cpus []int, gpus []string) {
 		}
 	}
 	n.free = n.free.minus(need)
+	n.free.CPUs = max(0, n.free.CPUs)
 	n.recount()
-}
-
-// Room gives part of a node that is in no pool to a task; nil if it has too little left.
-func (n *Node) Room(t *Task) *Slot {
-	if !n.HasRoom(t.Need()) {
-		return nil
-	}
-	return n.take(t)
 }
 
 // perGPU is how much of each of its GPUs the slot has.

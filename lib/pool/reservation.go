@@ -51,6 +51,14 @@ func (p *Pool) reserve(l *line) {
 	}
 }
 
+// Reserve reserves what the first task of the queue needs, after tasks have started beside it at n that the pool has not placed.
+func (p *Pool) Reserve(n *Node, beside Need) {
+	p.reserve(p.order[0])
+	if at := p.reserved.place(n); at != nil {
+		at.beside = at.beside.plus(n.local(beside))
+	}
+}
+
 // beside reports whether the first task of a line can start at a place without delaying the task for
 // which it is reserved.
 func (p *Pool) beside(l *line, held *reservation, at *place) bool {

@@ -1,7 +1,7 @@
 // Package local runs tasks as processes of this machine, a bounded number at once.
 //
 // Jobs outlive the tools. A pending job is a ticket, a file named after its submission time. Workers
-// take the oldest ticket, run the job and take the next. A worker is a process that holds one of the
+// take the oldest ticket for which there is room, as a pool of one node places its tasks, run the job and take the next. A worker is a process that holds one of the
 // slots, one for each job that may run at once, and that ends when no ticket is left. So no process
 // runs without work, and no daemon is needed.
 //

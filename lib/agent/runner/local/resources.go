@@ -169,14 +169,23 @@ func describe(dir string, m Machine) error {
 	return renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(dir))
 }
 
-// left is what running jobs leave of the machine.
-type left struct {
-	Machine
-	node *pool.Node
+// occupied is the job that a slot runs.
+type occupied struct {
+	Resources
+	Ticket string `json:"ticket"`
 }
 
-// leftOf returns what running jobs leave. Own is the slot that asks.
-func leftOf(dir, own string) (l left, err error) {
+// left is what running jobs leave of the machine, for one round of waiting jobs.
+type left struct {
+	Machine
+	pool   *pool.Pool
+	node   *pool.Node
+	beside pool.Need // what jobs have that were submitted after the first that waits
+	waits  int64     // jobs for which there was no room
+}
+
+// leftOf returns what running jobs leave. Own is the slot that asks, first the ticket of the first job that waits.
+func leftOf(dir, own, first string) (l left, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, machineFile))
 	if err == nil {
 		err = json.Unmarshal(b, &l.Machine)
@@ -201,13 +210,18 @@ func leftOf(dir, own string) (l left, err error) {
 		if !held {
 			continue
 		}
-		var job Resources
+		var job occupied
 		if b, err := os.ReadFile(path + takesSuffix); err == nil && json.Unmarshal(b, &job) == nil {
 			l.node.Given(job.need(), job.IDs, job.Taken)
+			if job.Ticket > first {
+				l.beside = l.beside.And(job.need())
+			}
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return l, err
 		}
 	}
+	l.pool = &pool.Pool{}
+	l.pool.AddNode(l.node)
 	return l, nil
 }
 
@@ -216,13 +230,19 @@ const takesSuffix = ".takes"
 
 func (r Resources) need() pool.Need { return pool.Need{CPUs: r.CPUs, GPUs: r.GPUs, Mem: r.Memory} }
 
-// fits allocates what a job needs of what is left, if that is enough. A job that requests nothing is not counted.
-func (l left) fits(job Resources) (Resources, bool) {
+// fits allocates what the next job in the order of tickets needs, if there is room for it beside the first one that waits.
+// A job that requests nothing is not counted.
+func (l *left) fits(job Resources) (Resources, bool) {
 	if job.need() == (pool.Need{}) {
 		return job, true
 	}
-	slot := l.node.Room(&pool.Task{Spec: &pool.Spec{Need: job.need()}})
+	l.pool.Push(&pool.Task{Seq: l.waits, Spec: &pool.Spec{Need: job.need()}})
+	if l.waits == 1 {
+		l.pool.Reserve(l.node, l.beside)
+	}
+	slot := l.pool.Next()
 	if slot == nil {
+		l.waits++
 		return job, false
 	}
 	if job.GPUs > 0 {

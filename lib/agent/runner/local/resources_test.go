@@ -25,7 +25,7 @@ func two() Machine {
 }
 
 // takeAt has a job run in a slot with what it has taken.
-func takeAt(t *testing.T, dir, slot string, job Resources) {
+func takeAt(t *testing.T, dir, slot string, job occupied) {
 	t.Helper()
 	path := filepath.Join(dir, slotsDir, slot)
 	l, err := lock.TryFor(path, 0)
@@ -53,23 +53,49 @@ func TestJobsShareNothing(t *testing.T) {
 		{job: Resources{CPUs: 4, GPUs: 1, Memory: 6 << 30}, ids: []int{2, 3, 6, 7}, gpus: []string{"5"}},
 		{job: Resources{CPUs: 1, GPUs: 1}, ids: []int{5}, gpus: []string{"3"}},
 	} {
-		free, err := leftOf(dir, "")
+		free, err := leftOf(dir, "", "")
 		must(t, err)
 		for _, more := range []Resources{{CPUs: free.node.Free().CPUs + 1}, {CPUs: 1, GPUs: free.node.Free().GPUs + 1}, {CPUs: 1, Memory: free.node.Free().Mem + 1}} {
 			if got, ok := free.fits(more); ok {
 				t.Errorf("%+v where less is left: %+v", more, got)
 			}
+			free, err = leftOf(dir, "", "")
+			must(t, err)
 		}
 		got, ok := free.fits(tt.job)
 		if !ok || !slices.Equal(got.IDs, tt.ids) || !slices.Equal(got.Taken, tt.gpus) || (got.Variable != "") != (tt.gpus != nil) {
 			t.Errorf("job %d: %+v, %v", i, got, ok)
 		}
-		takeAt(t, dir, strconv.Itoa(i), got)
+		takeAt(t, dir, strconv.Itoa(i), occupied{Resources: got})
 	}
-	free, err := leftOf(dir, filepath.Join(dir, slotsDir, "0"))
+	free, err := leftOf(dir, filepath.Join(dir, slotsDir, "0"), "")
 	must(t, err)
 	if got, ok := free.fits(Resources{CPUs: 2, GPUs: 1}); !ok || !slices.Equal(got.IDs, []int{0, 4}) || !slices.Equal(got.Taken, []string{"7"}) {
 		t.Errorf("what the slot itself had is not free: %+v, %v", got, ok)
+	}
+}
+
+// A job that needs more than is left keeps what it needs: later ones run beside it only, however many have begun so.
+func TestLaterJobsRunBesideTheFirst(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(dir, slotsDir), 0o700))
+	must(t, describe(dir, two()))
+	takeAt(t, dir, "0", occupied{Resources{CPUs: 4}, "1"})
+	free, err := leftOf(dir, "", "2")
+	must(t, err)
+	_, ok := free.fits(Resources{CPUs: 6})
+	small, first := free.fits(Resources{CPUs: 2})
+	if ok || !first {
+		t.Fatalf("6 of 8 CPUs beside 4: %v; 2 beside these: %v", ok, first)
+	}
+	takeAt(t, dir, "1", occupied{small, "3"})
+	free, err = leftOf(dir, "", "2")
+	must(t, err)
+	_, ok = free.fits(Resources{CPUs: 6})
+	_, second := free.fits(Resources{CPUs: 2})
+	_, uncounted := free.fits(Resources{})
+	if ok || second || !uncounted {
+		t.Errorf("after that: the first %v, one more that would delay it %v, one that asks for nothing %v", ok, second, uncounted)
 	}
 }
 
@@ -91,14 +117,14 @@ func TestConfiguredMachine(t *testing.T) {
 		dir := t.TempDir()
 		must(t, os.Mkdir(filepath.Join(dir, slotsDir), 0o700))
 		must(t, describe(dir, m))
-		free, err := leftOf(dir, "")
+		free, err := leftOf(dir, "", "")
 		must(t, err)
 		got, ok := free.fits(Resources{CPUs: 2, GPUs: 1})
 		if !ok || !slices.Equal(got.IDs, tt.first) || got.Taken[0] != tt.device {
 			t.Errorf("%d CPUs are configured: %+v, %v", tt.cpus, got, ok)
 		}
-		takeAt(t, dir, "0", Resources{CPUs: m.CPUs + 3, Memory: 9 << 30, GPUs: 1, Taken: []string{"gone"}})
-		free, err = leftOf(dir, "")
+		takeAt(t, dir, "0", occupied{Resources: Resources{CPUs: m.CPUs + 3, Memory: 9 << 30, GPUs: 1, Taken: []string{"gone"}}})
+		free, err = leftOf(dir, "", "")
 		must(t, err)
 		if got, ok := free.fits(Resources{CPUs: 1}); ok {
 			t.Errorf("nothing is left: %+v", got)

@@ -94,9 +94,8 @@ func takeSlot(dir string, maxJobs int) (*lock.Lock, error) {
 	return nil, nil
 }
 
-// runNext runs the oldest pending job, and reports whether there was one. Full says that running jobs
-// leave too little for it. The jobs behind it then wait as well, or a job that needs much would never
-// run.
+// runNext runs the oldest pending job for which there is room, and reports whether there was one. Full says that running
+// jobs leave too little for those that wait.
 func runNext(dir string, slot *lock.Lock) (found, full bool, err error) {
 	taken, takes, full, err := choose(dir, slot)
 	if err != nil || taken == "" {
@@ -134,47 +133,49 @@ func mayPass(err error) bool {
 	}, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// choose takes the ticket of the oldest pending job, if there is room for it.
+// choose takes the ticket of the oldest job that can start. Later ones do not delay the first that waits.
 func choose(dir string, slot *lock.Lock) (taken string, takes Resources, full bool, err error) {
 	held, err := choosing(dir)
 	if err != nil {
 		return "", takes, false, err
 	}
 	defer held.Close()
+	note := func(o occupied) error {
+		b, err := json.Marshal(o)
+		if err == nil {
+			err = os.WriteFile(slot.File().Name()+takesSuffix, b, 0o600)
+		}
+		return err
+	}
 	tickets, err := os.ReadDir(filepath.Join(dir, waitingDir)) // sorted by name, which is by time
+	if err != nil || len(tickets) == 0 {
+		return "", takes, false, errors.Join(err, note(occupied{}))
+	}
+	free, err := leftOf(dir, slot.File().Name(), tickets[0].Name())
 	if err != nil {
 		return "", takes, false, err
 	}
 	for _, t := range tickets {
 		waiting := filepath.Join(dir, waitingDir, t.Name())
+		var job ticket
 		if b, err := os.ReadFile(waiting); err == nil {
-			if job, err := readTicket(string(b)); err == nil {
-				takes = job.Takes
-			}
+			job, _ = readTicket(string(b))
 		}
-		free, err := leftOf(dir, slot.File().Name())
-		if err != nil {
-			return "", takes, false, err
-		}
-		takes, fits := free.fits(takes)
+		takes, fits := free.fits(job.Takes)
 		if !fits {
-			return "", takes, true, nil
+			continue
 		}
-		b, err := json.Marshal(takes)
-		if err == nil {
-			err = os.WriteFile(slot.File().Name()+takesSuffix, b, 0o600)
-		}
-		if err != nil {
+		if err := note(occupied{takes, t.Name()}); err != nil {
 			return "", takes, false, err
 		}
 		taken := filepath.Join(dir, takenDir, t.Name())
 		err = os.Rename(waiting, taken)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was cancelled
+			return "", takes, false, nil // it was cancelled, and free counts it: the worker looks again
 		}
 		return taken, takes, false, err
 	}
-	return "", takes, false, os.WriteFile(slot.File().Name()+takesSuffix, []byte("{}"), 0o600)
+	return "", takes, true, note(occupied{})
 }
 
 func ignoreMissing(err error) error {
