@@ -249,6 +249,17 @@ func Begin(run, job string) error {
 // Logs is the directory of what the connections to nodes say, in a run directory.
 const Logs = "nodes"
 
+// Restarts returns how often a job was requeued and has begun again, by the logs of its nodes; see Label.
+func Restarts(run, job string) (restarts int) {
+	logs, _ := filepath.Glob(filepath.Join(run, Logs, "*@"+job+".*.log"))
+	for _, name := range logs {
+		_, start, _ := strings.Cut(strings.TrimSuffix(filepath.Base(name), ".log"), "@"+job+".")
+		n, _ := strconv.Atoi(start)
+		restarts = max(restarts, n)
+	}
+	return restarts
+}
+
 // keptFiles is how many files of jobs that have ended are kept in a directory: a run may have new jobs for years.
 const keptFiles = 100
 

@@ -340,3 +340,21 @@ func TestFilesOfEndedJobsAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// The logs of nodes tell which start of a job was the last, and of no other job.
+func TestRestarts(t *testing.T) {
+	run := t.TempDir()
+	if err := os.Mkdir(filepath.Join(run, Logs), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []Node{{Name: "a", Job: "7"}, {Name: "b-1.x", Job: "7", Start: 2}, {Name: "b", Job: "17", Start: 3}, {Name: "a", Job: "8"}} {
+		if err := os.WriteFile(filepath.Join(run, Logs, n.Label()+".log"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for job, want := range map[string]int{"7": 2, "17": 3, "8": 0, "9": 0} {
+		if got := Restarts(run, job); got != want {
+			t.Errorf("job %s: %d restarts, want %d", job, got, want)
+		}
+	}
+}

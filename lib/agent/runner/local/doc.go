@@ -1,9 +1,10 @@
 // Package local runs tasks as processes of this machine, a bounded number at once.
 //
 // Jobs outlive the tools. A pending job is a ticket, a file named after its submission time. Workers
-// take the oldest ticket for which there is room, as a pool of one node places its tasks, run the job and take the next. A worker is a process that holds one of the
-// slots, one for each job that may run at once, and that ends when no ticket is left. So no process
-// runs without work, and no daemon is needed.
+// take the oldest ticket for which there is room, as a pool of one node places its tasks, run the job
+// and take the next. A worker is a process that holds one of the slots, one for each job that may run
+// at once, and that ends when no ticket is left. So no process runs without work, and no daemon is
+// needed.
 //
 // Locks show what is alive, as the kernel releases them with their holder. The job inherits the locks
 // of the slot and of the job, so a job whose worker was killed still occupies its slot and is still

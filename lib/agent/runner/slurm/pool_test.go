@@ -89,6 +89,7 @@ func TestJudgePacked(t *testing.T) {
 	row := func(state string) *slurm.Job { return &slurm.Job{ID: 7, State: state, Submit: 1000} }
 	waits := packedTask{mark: "m", note: note{Key: "k"}, found: true, why: "for room"}
 	taken := packedTask{mark: "m", note: note{Key: "k"}, found: true, pilot: "7"}
+	again := packedTask{mark: "m", note: note{Key: "k"}, found: true, pilot: "7", restarts: 1}
 	bounded := packedTask{mark: "m", note: note{Key: "k", Mem: 4}, found: true, pilot: "7"}
 	lost := packedTask{mark: "m", pilot: "7", gone: true}
 	nowhere := packedTask{mark: "m", note: note{Key: "k"}}
@@ -116,6 +117,14 @@ func TestJudgePacked(t *testing.T) {
 		{name: "has ended", packed: taken, owner: "7.1", journal: ended, queue: row("RUNNING"), want: `failed 3 "exit code 3"`},
 		{name: "has ended with its pilot", packed: taken, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},
 		{name: "its pilot was requeued", packed: taken, owner: "7.1", journal: begun, queue: &slurm.Job{ID: 7, State: "PENDING", Submit: 1000, Restarts: 1}, want: `error "its pilot job 7 was requeued" not begun`},
+		{
+			name: "its pilot has begun again, and has ended", packed: taken, owner: "7.1", journal: begun + "cut 143;\n",
+			queue: &slurm.Job{ID: 7, State: "COMPLETED", Submit: 1000, Restarts: 1}, want: `error "its pilot job 7 was requeued" not begun`,
+		},
+		{
+			name: "and Slurm has forgotten it", packed: again, owner: "7.1", journal: begun + "cut 143;\n",
+			want: `error "its pilot job 7 was requeued" not begun`,
+		},
 		{name: "its pilot has begun again", packed: taken, owner: "7.1", journal: begun, end: `{"why":"killed"}`, queue: &slurm.Job{ID: 7, State: "RUNNING", Submit: 1000, Restarts: 1}, want: `error "its pilot job 7 was requeued" not begun`},
 		{name: "its pilot is suspended, and the pool has given it up", packed: taken, owner: "7.1", journal: begun, end: `{"why":"killed"}`, queue: &slurm.Job{ID: 7, State: "SUSPENDED", Submit: 1000, Start: 1500}, want: `running "its pilot job 7 is suspended by Slurm"`},
 		{name: "its job script was killed", packed: taken, owner: "7.1", journal: begun, end: `{"why":"killed"}`, queue: row("RUNNING"), want: `unknown "the job was killed while its command ran"`},

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/remove"
 	"github.com/ponos-tools/ponos/lib/base/unit"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
@@ -31,6 +32,8 @@ type packedTask struct {
 	why   string // why it is pending
 	gone  bool   // the pool does not run it, and its record was removed
 	taken bool   // its ticket, of a version before, was taken away
+	// restarts is how often a pilot that has ended was requeued and began again.
+	restarts int
 }
 
 // packedJobs completes the evidence of packed tasks, and submits pilots.
@@ -77,6 +80,9 @@ func (r *Runner) packedJobs(ctx context.Context, all []evidence, rows []slurm.Jo
 			continue
 		}
 		p.note, p.end = n, readEnd(e.ref.Dir, e.ref.Job)
+		if p.pilot != "" && (e.queue == nil || !Alive(e.queue)) {
+			p.restarts = pilot.Restarts(r.packs.run(n.Class), p.pilot)
+		}
 		if _, p.found = offers[n.Offer]; p.pilot == "" && p.found {
 			if _, known := why[n.Class]; !known {
 				why[n.Class] = r.packs.whyWaits(n.Class, rows)
@@ -218,9 +224,9 @@ func (e evidence) showPacked() (runner.Job, runner.Proof) {
 	case isTicket(e.owner):
 		job.State, job.Sight, job.Reason = task.Error, runner.Cancelled, "the task was stopped before it began"
 		return job, sure
-	case mine && alive && e.queue.State != "SUSPENDED" && e.requeued():
-		// Slurm has ended that start of the pilot, with what ran in it.
-		job.State, job.Sight, job.Restarts = task.Error, runner.Unbegun, int(e.queue.Restarts)
+	case mine && (!alive || e.queue.State != "SUSPENDED") && e.requeued():
+		// Slurm has ended that start of the pilot, with what ran in it. A later start may have ended since.
+		job.State, job.Sight, job.Restarts = task.Error, runner.Unbegun, e.restarts()
 		job.Reason = "its pilot job " + p.pilot + " was requeued"
 		if e.ref.Lost {
 			job.Sight, job.Cause = runner.Shown, need.Lost
@@ -271,8 +277,15 @@ func (e evidence) showPacked() (runner.Job, runner.Proof) {
 
 // requeued reports whether the pilot has left the start in which it began the task.
 func (e evidence) requeued() bool {
-	restarts := int(e.queue.Restarts)
-	return restarts > e.run.Restart && (e.run.Begun || waits(e.queue.State))
+	return e.restarts() > e.run.Restart && (e.run.Begun || e.queue != nil && waits(e.queue.State))
+}
+
+// restarts returns how often the pilot was requeued, as far as is known.
+func (e evidence) restarts() int {
+	if e.queue == nil {
+		return e.packed.restarts
+	}
+	return max(e.packed.restarts, int(e.queue.Restarts))
 }
 
 // packedEnd derives the state of a task that has ended in its pilot.
