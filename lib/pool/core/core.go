@@ -134,6 +134,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.drain(e.Why)
 	case Signal:
 		c.signal(e.Signal)
+	case Rest:
+		c.rest()
 	case AddNodes:
 		c.addNodes(e.Specs)
 	case RemoveNodes:

@@ -281,6 +281,26 @@ func TestSignalHandsOver(t *testing.T) {
 	}
 }
 
+// A job is found to be idle by a status: what has begun there since is not ended for that.
+func TestRest(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, Serve: true, TermGrace: 5 * time.Second}}, []pool.Need{one, one})
+	w.readMore()
+	w.add("own", 1, time.Hour, true)
+	w.add("other", 1, time.Hour, false)
+	own, other := w.at("own"), w.at("other")
+	w.handle(Rest{})
+	if _, kills := own.given(); kills != 0 || w.core.Summary().HandedOver {
+		t.Fatalf("%d tasks were ended; %+v", kills, w.core.Summary())
+	}
+	w.handle(Received{own.worker, []wire.Message{{Done: &wire.Done{Key: wire.Key{Seq: 1, Attempt: 1}}}}})
+	w.handle(Rest{})
+	w.advance(time.Second)
+	if _, kills := other.given(); kills != 0 || !w.core.Finished() || !w.core.Keeps(other.worker) || !w.core.Summary().HandedOver {
+		t.Errorf("%d tasks of the other job were ended; finished: %v; %+v", kills, w.core.Finished(), w.core.Summary())
+	}
+}
+
 // Tasks of several nodes end with their scheduler, which waits for what their workers say of that.
 func TestSignalEndsWideTasks(t *testing.T) {
 	w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, LostRetries: 3, TermGrace: 5 * time.Second}}, []pool.Need{{CPUs: 2, Nodes: 2}, {CPUs: 1}})

@@ -279,6 +279,14 @@ func (c *Core) signal(s syscall.Signal) {
 	}
 }
 
+// rest hands over where that ends nothing: tasks may have come since the status by which the job was found to be idle.
+func (c *Core) rest() {
+	ends := func(a *attempt) bool { return a.wide() || a.worker.Node == nil || a.worker.Node.Spec.Own }
+	if !slices.ContainsFunc(sorted(c.tasks.attempts), ends) {
+		c.handOver("the scheduler's job has nothing to do", ExitLeft, jobCut)
+	}
+}
+
 func (c *Core) drain(why string) {
 	if c.ending.Phase() == Running && len(c.tasks.attempts)+c.pool.Waiting()+c.tasks.deps.waiting() > 0 {
 		waits := ""

@@ -73,6 +73,8 @@ type (
 	Drain struct{ Why string }
 	// Signal is a signal that the scheduler got.
 	Signal struct{ Signal syscall.Signal }
+	// Rest hands over if still nothing runs in the scheduler's job.
+	Rest struct{}
 	// AddNodes adds nodes to the pool, and updates the end of those that it has.
 	AddNodes struct{ Specs []NodeSpec }
 	// RemoveNodes removes nodes once what runs there has ended, or at once if Now is set. Counted

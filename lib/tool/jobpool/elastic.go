@@ -3,7 +3,6 @@ package jobpool
 import (
 	"context"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/base/clock"
@@ -134,7 +133,7 @@ func (e *elastic) do(ctx context.Context, o pilot.Orders) {
 		pilot.Withdraw(e.run, n)
 	}
 	if o.HandOver {
-		e.send(ctx, core.Signal{Signal: syscall.SIGUSR1})
+		e.send(ctx, core.Rest{})
 	}
 	if o.Ask {
 		e.fill(ctx)
