@@ -88,7 +88,7 @@ test-bare: ## run all tests in a root of Debian with Go and make and nothing els
 	testscripts/debian/run -b $(RELEASE) env PONOS_TEST_SLURM=no make test
 
 test-dates: ## run the tests that depend on the date
-	$(GOTEST) $(QUICK) -short $(DATED) -- $(SCRIPTFLAGS) ./testscripts/fairshare \
+	$(GOTEST) $(QUICK) -short -timeout 30m $(DATED) -- $(SCRIPTFLAGS) ./testscripts/fairshare \
 		-- $(SCRIPTFLAGS) -run 'Scripts|OnSlurm|Soonest|Reserved|Probe' ./testscripts/lfind \
 		-- $(SCRIPTFLAGS) -run 'Normal|Midnight|Clock|Max|Reap|Crash' ./testscripts/vast
 
