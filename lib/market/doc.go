@@ -37,12 +37,17 @@
 //	A machine that may run a task keeps it until it is known to be gone
 //	    lib/market/rented/doubt_test.go:TestOneMachineAfterABootFault
 //	    lib/market/rented/doubt_test.go:TestBegunAfterABootFault
+//	    testscripts/vast/trouble_test.go:TestSlowImage
+//	    testscripts/vast/trouble_test.go:TestSeveralNotFound
 //	A list that lacks an instance proves little: one list counts once, and the id is asked for
 //	    lib/market/rented/list_test.go:TestOneListCountsOnce
 //	    lib/market/rented/doubt_test.go:TestListsLackAnInstance
+//	    testscripts/vast/trouble_test.go:TestFalseLists
 //	A fault reaches no further than its machine, and no credit is no fault
 //	    lib/market/rented/scope_test.go:TestBrokenMachine
 //	    lib/market/rented/scope_test.go:TestNoCredit
+//	    testscripts/vast/trouble_test.go:TestCheapMachineIsBroken
+//	    testscripts/vast/trouble_test.go:TestCreditUsedUp
 //	A spending limit is a hard limit
 //	    testscripts/vast/limits_test.go:TestMaxInstancesAndPrice
 //	    testscripts/vast/limits_test.go:TestMaxCostPerTask
@@ -52,11 +57,13 @@
 //	    lib/market/entry/entry_test.go:TestNeverBegun
 //	    lib/market/entry/machine_test.go:TestMachine
 //	    lib/market/rented/unbegun_test.go:TestUnbegun
+//	    testscripts/vast/trouble_test.go:TestWrongMachineBeginsNothing
 //	Output is read whole, or is told where it is missing
 //	    lib/market/entry/frame_test.go:FuzzFrames
 //	    lib/market/rented/logs_test.go:TestFastOutput
 //	    lib/market/rented/logs_test.go:TestOutputCut
 //	    lib/market/rented/unbegun_test.go:TestPublishedOnce
+//	    testscripts/vast/trouble_test.go:TestChattyTask
 //	Keys are in no message, no argument and no log
 //	    lib/market/vastai/filter_test.go:TestCleanHidesSecrets
 //	    testscripts/vast/malice_test.go:TestKeyStaysAtTheMarket

@@ -112,32 +112,54 @@ func TestSubmitTooMuch(t *testing.T) {
 	}
 }
 
-// Why a task waits is its REASON, and vast-offers --explain says it in the same words.
+// Why a task waits is its REASON, and vast-offers --explain says what the market lacks in the same words.
 func TestReasons(t *testing.T) {
-	n := 0
-	for want, change := range map[string]func(w *world){
-		`no suitable offer: of 2 offers, "max_cost_per_task 0.001" removes most: 2`: func(*world) {},
-		"no credit: the account has $0.50, and min_credit is $1.00":                 func(w *world) { w.market.SetCredit(0.5) },
-		"the daily quota of searches is used up": func(w *world) {
-			w.market.Break(server.Fault{Path: "bundles", Status: 429, Body: `{"error":"search_quota_exceeded"}`})
-		},
-	} {
-		n++
-		t.Run(fmt.Sprint(n), func(t *testing.T) { // its directory has no $
-			t.Parallel()
-			w := newWorld(t, options{via: "api", spool: true, scale: 1, extra: "  max_cost_per_task: 0.001\n"})
-			w.offers(2)
-			change(w)
-			if out, errs, code := w.run("ponos-submit --image registry.example.org/lines:2 -- sleep 100"); code != 0 {
-				t.Fatal(out, errs)
-			}
-			w.run(turn)
-			w.run(turn) // tells the queue what the last one has found
-			listed, _, _ := w.run("ponos-list")
-			explained, errs, _ := w.run("vast-offers --explain")
-			if !strings.Contains(listed, want) || !strings.Contains(explained+errs, want) {
-				t.Errorf("%s%s%s", listed, explained, errs)
-			}
-		})
+	transports(t, func(t *testing.T, via string) {
+		n := 0
+		for want, c := range map[string]struct {
+			extra  string
+			change func(w *world)
+			own    bool // it is no matter of offers
+		}{
+			`no suitable offer: of 2 offers, "max_cost_per_task 0.001" removes most: 2`: {"  max_cost_per_task: 0.001\n", func(*world) {}, false},
+			"no credit: the account has $0.50, and min_credit is $1.00":                 {"", func(w *world) { w.market.SetCredit(0.5) }, false},
+			"the daily quota of searches is used up": {"", func(w *world) {
+				w.market.Break(server.Fault{Path: "bundles", Status: 429, Body: `{"success":false,"error":"search_quota_exceeded","msg":"Daily search quota exceeded"}`})
+			}, false},
+			"there are 1 instances, as many as max_instances":                          {"  max_instances: 1\n", (*world).busy, true},
+			"1 instances were ordered within an hour, as many as max_creates_per_hour": {"  max_creates_per_hour: 1\n", (*world).busy, true},
+			"the order is held for 5m0s: ": {"", func(w *world) {
+				for n := range int64(2) {
+					w.market.Refuse(31000001+n, server.Refusal{Status: 401, Code: "auth_error", Msg: "This key lacks the instance_write permission group"})
+				}
+			}, true},
+		} {
+			n++
+			t.Run(fmt.Sprint(n), func(t *testing.T) { // its directory has no $
+				t.Parallel()
+				w := newWorld(t, options{via: via, spool: true, fake: true, scale: 1, extra: c.extra})
+				w.offers(2)
+				c.change(w)
+				id, errs, code := w.run("ponos-submit --image registry.example.org/lines:2 -- sleep 100")
+				if code != 0 {
+					t.Fatal(id, errs)
+				}
+				w.run(turn)
+				w.run(turn) // tells the queue what the last one has found
+				listed, _, _ := w.run("ponos-list -l")
+				explained, errs, _ := w.run("vast-offers --explain")
+				if !strings.Contains(listed, want) || !c.own && !strings.Contains(explained+errs, want) {
+					t.Errorf("%s%s%s", listed, explained, errs)
+				}
+			})
+		}
+	})
+}
+
+// busy has an instance run.
+func (w *world) busy() {
+	if out, errs, code := w.run("ponos-submit --image registry.example.org/lines:2 -- sleep 100"); code != 0 {
+		w.t.Fatal(out, errs)
 	}
+	w.until("it runs", func() bool { _, ok := running(w); return ok })
 }
