@@ -57,6 +57,7 @@
 //	    lib/market/entry/entry_test.go:TestNeverBegun
 //	    lib/market/entry/machine_test.go:TestMachine
 //	    lib/market/rented/unbegun_test.go:TestUnbegun
+//	    testscripts/vast/trouble_test.go:TestRecycled
 //	    testscripts/vast/trouble_test.go:TestWrongMachineBeginsNothing
 //	Output is read whole, or is told where it is missing
 //	    lib/market/entry/frame_test.go:FuzzFrames

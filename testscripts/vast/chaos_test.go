@@ -172,6 +172,12 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 			c.market.Crash(i.ID)
 		}
 	},
+	"recycled at the console": func(c *chaos, i *server.Instance) {
+		// Only the disk has the beginning where its key may not write the label.
+		if i != nil && strings.Contains(i.Label, ":end=") {
+			c.market.Recycle(i.ID)
+		}
+	},
 	"stopped by the market": func(c *chaos, i *server.Instance) {
 		if i != nil && c.rand.IntN(3) == 0 {
 			c.market.Outbid(i.ID)

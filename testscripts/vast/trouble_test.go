@@ -323,3 +323,19 @@ func TestTwoAgentsOfASpool(t *testing.T) {
 		}
 	})
 }
+
+// A container that is replaced by one with a new disk does not begin the command again.
+func TestRecycled(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via})
+		w.offers(3)
+		slugs, over := w.trouble("disk", 1, "true")
+		w.until("it runs", func() bool { return w.starts() == 1 })
+		w.market.Recycle(w.market.Alive()[0].ID)
+		over()
+		w.ends("error", slugs...)
+		if n := len(w.market.Instances()); n != 1 || w.starts() != 1 || !strings.Contains(string(w.queue.Log(slugs[0])), "the container was restarted in the middle of the task") {
+			t.Errorf("%d instances, %d starts\n%s", n, w.starts(), w.queue.Log(slugs[0]))
+		}
+	})
+}

@@ -4,22 +4,25 @@
 //	┌─► is there an end on the disk? ── yes, or a beginning ───────────────► over
 //	│     │ no
 //	│     ▼
-//	│   is the instance still wanted? ── no, or no answer for Patience ────► destroyed
-//	│     │ yes
-//	│     ▼
 //	│   is it the machine that was ordered, and does it work? ── no ───────► over
 //	│     │ yes
 //	│     ▼
-//	│   the beginning is on the disk, checkpoints are loaded, the command runs, checkpoints are saved,
-//	│   the end is on the disk ────────────────────────────────────────────► over
+//	│   is the instance still wanted? ── no, or no answer for Patience ────► destroyed
+//	│     │ yes                       ── its label has a beginning ────────► over
+//	│     ▼
+//	│   the beginning is in the label and on the disk, checkpoints are loaded, the command runs,
+//	│   checkpoints are saved, the end is on the disk ─────────────────────► over
 //	└── the market starts a container again that has ended
 //
 // Over means: the end is told in the log and in the label of the instance, which is left to the agent for Grace, and then
 // destroyed. If the label cannot be written, or the job says so, it is stopped at once instead, which keeps the log.
 //
 // The market is asked with the instance's own key. Where that may not look at the instance, it counts as wanted: only an
-// answer that it is gone, stopped or another's speaks against it. The task sees neither key nor nonce: the program has
-// started itself again without them in its environment, and the kernel shows nothing of it to others.
+// answer that it is gone, stopped or another's speaks against it. Where it may not write the label, only the disk has the
+// beginning: a container on a new disk, as after "vastai recycle instance", begins the command again.
+//
+// The task sees neither key nor nonce: the program has started itself again without them in its environment, and the kernel
+// shows nothing of it to others.
 package entry
 
 import (
@@ -185,9 +188,6 @@ func (p *program) live() (word, more string) {
 	}
 	// As the first process of its container it adopts them anyway; else they end with that.
 	_ = executor.AdoptOrphans()
-	if word := p.ask(); word != "" {
-		return word, ""
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return Nowhere, err.Error()
@@ -226,6 +226,9 @@ func (p *program) live() (word, more string) {
 	if why := p.Job.Machine.lacks(seen{p.Count, p.driver(), memoryHere(), diskHere(os.TempDir())}); why != "" {
 		return Unfit, why
 	}
+	if word := p.ask(); word != "" {
+		return word, ""
+	}
 	f, err := os.OpenFile(p.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		if errors.Is(err, os.ErrExist) {
@@ -256,21 +259,27 @@ func (p *program) recorded() (word string, begun bool) {
 	return word, true
 }
 
-// ask asks the market whether the instance is wanted, and returns why the command must not begin; "": it may.
+// tries is how often the market is told that the command begins: some keys may not write labels.
+const tries = 3
+
+// ask asks the market whether the instance is wanted, and tells it that the command begins: a container on a new disk finds that.
+// It returns why the command must not begin; "": it may.
 func (p *program) ask() string {
-	until := clock.Now().Add(p.Job.Patience)
+	until, told := clock.Now().Add(p.Job.Patience), 0
 	for pause := time.Second / 2; ; pause = min(2*pause, mostPause) {
 		a, err := p.Own.Ask(context.Background())
 		label, end, _ := strings.Cut(a.Label, EndMark)
 		switch {
-		case errors.Is(err, own.ErrSecret):
-			return ""
 		case err == nil && (!a.There || label != "" && label != p.Job.Label):
 			return Unwanted
-		case err == nil && end != "": // the disk of the container is new
+		case end == Begun && told == 0:
+			return Lost
+		case end != "" && end != Begun:
 			return end
-		case err == nil:
-			return ""
+		case err == nil || errors.Is(err, own.ErrSecret):
+			if told++; p.tell(Begun) || told == tries {
+				return ""
+			}
 		case clock.Now().After(until):
 			return Unasked
 		}
@@ -278,8 +287,11 @@ func (p *program) ask() string {
 	}
 }
 
-// EndMark separates the label of an instance from the end that is told behind it.
+// EndMark separates the label of an instance from the end that is told behind it, or from Begun.
 const EndMark = ":end="
+
+// Begun is there instead of an end while the command runs.
+const Begun = "begun"
 
 // mark begins the entry of the environment by which processes of the task are known.
 const mark = "PONOS_TASK="

@@ -133,7 +133,7 @@ func TestRun(t *testing.T) {
 	if out := output(t, log); string(out) != "70001\ns\n0\nhalf" || end != "3 14" {
 		t.Errorf("%q, %s", out, end)
 	}
-	if !c.has(`PUT {"label":"L:end=3"}`) || c.has(`PUT {"state":"stopped"}`) || c.asked[0] != "GET " {
+	if !c.has(`PUT {"label":"L:end=3"}`) || c.has(`PUT {"state":"stopped"}`) || c.asked[0] != "GET " || c.asked[1] != `PUT {"label":"L:end=begun"}` {
 		t.Errorf("%q", c.asked)
 	}
 }
@@ -171,6 +171,7 @@ func TestNeverBegun(t *testing.T) {
 		"another GPU":     {func(c *container) { c.smi("echo NVIDIA T4, 15360, 1") }, "unfit its GPU is a NVIDIA T4 instead of a RTX 4090", false},
 		"no command":      {func(c *container) { c.job.Command = []string{"no-such-command"} }, "127 27", false},
 		"lost":            {func(c *container) { c.record("") }, Lost, false},
+		"lost, new disk":  {func(c *container) { c.row = `{"instances":{"label":"L:end=begun"}}` }, Lost, false},
 		"ended, restarts": {func(c *container) { c.record("7\n") }, "7", false},
 		// Another machine may run the command by now.
 		"not asked, restarts":   {func(c *container) { c.record("unasked\n") }, Unasked, true},

@@ -41,6 +41,9 @@ func TestParseLabel(t *testing.T) {
 			}
 		}
 	}
+	if l, ok := ParseLabel(r.label("t-1", 4, 2) + entry.EndMark + entry.Begun); !ok || l != (Label{"a1", "t-1", 4, 2, ""}) {
+		t.Errorf("begun: %+v, %v", l, ok)
+	}
 	for _, bad := range []string{"", "x", "ponos:a:b", "ponos::t:1", "ponos:a:../x:1", "ponos:a:t:0", "ponos:a:t:1.0", "ponos:a:t:1:2", "other:a:t:1", "ponos:a:t:1:end=", "ponos:a:t:1:end=256", "ponos:a:t:1:end=-1", "ponos:a:t:1:end=07", "ponos:a:t:1:end=0:end=0", ":end=0"} {
 		if _, ok := ParseLabel(bad); ok {
 			t.Errorf("%q is no label", bad)

@@ -183,8 +183,11 @@ func isEnd(word string) bool { _, known := life.Word(word); return known }
 // ParseLabel parses the label of an instance of any agent of this project.
 func ParseLabel(s string) (Label, bool) {
 	s, end, told := strings.Cut(s, entry.EndMark)
-	if _, never := life.Never(end); told && !never && !isEnd(end) {
+	if _, never := life.Never(end); told && !never && !isEnd(end) && end != entry.Begun {
 		return Label{}, false
+	}
+	if end == entry.Begun {
+		end = ""
 	}
 	p := strings.Split(s, ":")
 	if len(p) != 4 || p[0] != "ponos" || p[1] == "" {

@@ -84,9 +84,13 @@ func (s *Server) action(what string, id int64, body []byte) answer {
 		time.AfterFunc(s.opt.Restart, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if i.gen == gen {
-				s.run(i)
+			if i.gen != gen {
+				return
 			}
+			if what == "recycle" && s.opt.Dir != "" { // a new container, with a disk and a log of its own
+				_ = os.RemoveAll(filepath.Join(s.opt.Dir, strconv.FormatInt(id, 10)))
+			}
+			s.run(i)
 		})
 	case "bid_price":
 		if i.Bid == 0 || in.Price < TheContract.Limits.PriceMin {
@@ -110,6 +114,9 @@ func (s *Server) action(what string, id int64, body []byte) answer {
 	}
 	return reply(200, map[string]any{"success": true})
 }
+
+// Recycle replaces an instance's container, as its owner may.
+func (s *Server) Recycle(id int64) { s.action("recycle", id, nil) }
 
 // copying is a copy from or to an instance.
 func (s *Server) copying(method string, body []byte) answer {
