@@ -110,18 +110,52 @@ func tree(t *testing.T, applets, programs []string, curl string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(path, "usr/bin/"+name)
-		out, err := exec.Command("ldd", path).Output()
+		with := []string{path}
+		if name == "python3" {
+			with = python(t, root)
+			put(with[0], with[0])
+			err = os.Symlink(with[0], filepath.Join(root, "usr/bin/python3"))
+		} else {
+			put(path, "usr/bin/"+name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("ldd", with...).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for word := range strings.FieldsSeq(string(out)) {
-			if strings.HasPrefix(word, "/") {
+			if strings.HasPrefix(word, "/") && !strings.HasSuffix(word, ":") {
 				put(word, word)
 			}
 		}
 	}
 	return root
+}
+
+// python copies what Python loads for itself into a file tree, and returns where the program is, and the modules that load libraries.
+func python(t *testing.T, root string) []string {
+	t.Helper()
+	// What is on PATH may be a script that looks for it.
+	out, err := exec.Command("python3", "-I", "-c", "import os, sys, sysconfig; print(os.path.realpath(sys.executable), sysconfig.get_path('stdlib'))").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, library, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if err := os.MkdirAll(filepath.Join(root, library), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tar := `cd "$1" && tar -cf - --exclude=__pycache__ --exclude=*-packages --exclude=test --exclude=config-* . | tar -C "$2" -xf -`
+	if out, err := exec.Command("sh", "-c", tar, "sh", library, filepath.Join(root, library)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	all := []string{program}
+	for _, module := range []string{"_ssl", "_hashlib", "zlib", "_bz2", "_lzma"} {
+		found, _ := filepath.Glob(filepath.Join(library, "lib-dynload", module+".*.so"))
+		all = append(all, found...)
+	}
+	return all
 }
 
 // busybox are all names that it has, but for curl.
@@ -182,7 +216,7 @@ func (w *world) contain(i server.Instance, root string) (output *printed, end fu
 // Where the program cannot be fetched, the task is not run, and another machine is tried.
 func TestEntry(t *testing.T) {
 	t.Parallel()
-	harness.Programs(t, "busybox=busybox-static", "curl", "wget")
+	harness.Programs(t, "busybox=busybox-static", "curl", "wget", "python3")
 	small := strings.Fields("sh sleep chmod uname sha256sum wget")
 	for _, c := range []struct {
 		name              string
@@ -194,10 +228,13 @@ func TestEntry(t *testing.T) {
 		mute              bool   // the key may not write the label
 		unarmed           bool
 		unserved          bool // it gets nothing from where the program is
+		silent            bool // and can only write that into its log
 	}{
 		{name: "busybox only", applets: small},
 		{name: "stops do nothing", applets: small, extra: "  entry_grace: 1s\n", deaf: true},
 		{name: "curl", applets: small[:5], programs: []string{"curl"}},
+		{name: "GNU wget", applets: small[:5], programs: []string{"wget"}},
+		{name: "python3", applets: small[:5], programs: []string{"python3"}},
 		{name: "curl without certificates", applets: small, curl: "exit 60"},
 		{name: "alpine", applets: busybox(t)},
 		{name: "it waits for the agent", applets: small, extra: "  entry_grace: 1s\n", waits: true},
@@ -205,6 +242,8 @@ func TestEntry(t *testing.T) {
 		{name: "no wget", applets: small[:5], unarmed: true},
 		{name: "the program is not served", applets: append(small[:5:5], "printf", "["), programs: []string{"curl"}, extra: "  entry_grace: 1s\n", unarmed: true, unserved: true},
 		{name: "the program is not served to GNU wget", applets: append(small[:5:5], "printf", "["), programs: []string{"wget"}, extra: "  entry_grace: 1s\n", unarmed: true, unserved: true},
+		{name: "the program is not served to python3", applets: append(small[:5:5], "["), programs: []string{"python3"}, extra: "  entry_grace: 1s\n", unarmed: true, unserved: true},
+		{name: "the program is not served to busybox wget", applets: busybox(t), unarmed: true, unserved: true, silent: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -229,7 +268,7 @@ func TestEntry(t *testing.T) {
 			output, end := w.contain(i, tree(t, c.applets, c.programs, c.curl))
 			defer end()
 			over := func(i server.Instance) bool {
-				if c.unserved {
+				if c.unserved && !c.silent {
 					return strings.HasSuffix(i.Label, ":end=unarmed") && !i.Destroyed.IsZero()
 				}
 				if c.unarmed {
@@ -253,7 +292,7 @@ func TestEntry(t *testing.T) {
 				if strings.Contains(output.String(), i.Key) {
 					t.Error("the key is in the log")
 				}
-				if log := w.agentLog(); !c.unserved && !strings.Contains(log, "the container could not fetch or start vast-entry") {
+				if log := w.agentLog(); (!c.unserved || c.silent) && !strings.Contains(log, "the container could not fetch or start vast-entry") {
 					t.Errorf("%s", log)
 				}
 				return
