@@ -3,6 +3,7 @@ package vast
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -320,6 +321,34 @@ func TestTwoAgentsOfASpool(t *testing.T) {
 		})
 		if n := len(w.market.Instances()); state(here) != "completed" || state(there) != "completed" || n != 1 {
 			t.Errorf("here %s, there %s, %d instances", state(here), state(there), n)
+		}
+	})
+}
+
+// What ponos-list and the journal say that a task has cost is what the bill says, once there is one.
+func TestCostIsBilled(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via, spool: true, scale: 1, extra: "  bill_interval: 20ms\n  download: 60\n  upload: 0\n"})
+		w.offers(2)
+		if out, errs, code := w.run("ponos-submit --image registry.example.org/lines:2 -- echo done"); code != 0 {
+			t.Fatal(out, errs)
+		}
+		cost := func() (e struct {
+			Cost    float64 `json:"cost_dollars"`
+			Machine int64
+			GPU     string
+		}) {
+			out, _, _ := w.run("ponos-list --json")
+			if err := json.Unmarshal([]byte(out), &e); err != nil {
+				t.Fatal(err, out)
+			}
+			return e
+		}
+		w.until("it is over", func() bool { return cost().Cost > 0 && len(w.market.Alive()) == 0 })
+		meter := w.market.Meter("ponos:")
+		w.until("the bill is known", func() bool { return math.Abs(cost().Cost-meter) < meter/100 })
+		if e := cost(); e.Machine != 1 || e.GPU != "RTX 4090" {
+			t.Errorf("%+v", e)
 		}
 	})
 }

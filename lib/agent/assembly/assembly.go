@@ -23,6 +23,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/base/place"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -116,6 +117,9 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	}
 	filled := queueKindOf(c).client != nil
 	can := p.mode.can()
+	if people, ok := q.Queue.(queue.Filled); ok && can.instances != nil {
+		can.instances.Billed = people.Bill
+	}
 	p.Agent = &agent.Agent{
 		Queue: q.Queue, Runner: run, Store: store, Log: log.Logger,
 		Environments: &environment.Store{

@@ -63,6 +63,11 @@ func (r *Runner) reconcile(ctx context.Context, v *view, open []*order) {
 		if o.enter(charges) {
 			r.bill(doneDir, o.name(), charges)
 		}
+		if _, ok := o.billed(); ok && r.Billed != nil {
+			if err := r.Billed(o.Task, o.Attempt, o.cost(r.now())); err != nil {
+				r.fail("the queue is not told what was billed", o.name(), err)
+			}
+		}
 	}
 }
 

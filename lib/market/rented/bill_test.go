@@ -20,6 +20,8 @@ import (
 func TestBill(t *testing.T) {
 	s := newStand(t, 3)
 	s.BillInterval, s.Limits.CostPerTask = time.Hour, 2
+	told := map[task.ID]float64{}
+	s.Billed = func(id task.ID, attempt int, cost float64) error { told[id] = cost + float64(attempt-1); return nil }
 	done, dear := s.begin(1), s.begin(2)
 	ended(done, 0)
 	for range 4 {
@@ -37,6 +39,9 @@ func TestBill(t *testing.T) {
 	e := s.events("billed")
 	if len(e) != 1 || e[0].Task != s.job(1) || e[0].Billed == nil || *e[0].Billed != 0.0225 || e[0].Cost <= 0 {
 		t.Errorf("%+v", e)
+	}
+	if len(told) != 1 || told[s.job(1)] != 0.0225 {
+		t.Errorf("told are %v", told)
 	}
 	if j := s.turn()[s.job(2)]; j.State != task.Error || !strings.Contains(j.Reason, "and reaches max_cost_per_task") || j.Cost < 3 {
 		t.Errorf("%+v", j)

@@ -73,8 +73,10 @@ type Runner struct {
 	Checkpoints Checkpoints
 	// BillInterval is how often the market is asked what it has billed; 0: never.
 	BillInterval time.Duration
-	Login        string // for private images
-	ExtraEnv     map[string]string
+	// Billed is told what attempts that have ended have cost by the bill, again each time that is asked for; nil: nobody is.
+	Billed   func(id task.ID, attempt int, cost float64) error
+	Login    string // for private images
+	ExtraEnv map[string]string
 	// Commands are for images whose tasks have no command: patterns of slugs, and commands.
 	Commands map[string]string
 	// Images returns what an image runs by itself and which programs it has, given what was seen in

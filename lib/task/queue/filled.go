@@ -22,6 +22,8 @@ type Filled interface {
 	Over() ([]Over, error)
 	// Ran records how the command of a group has ended. The error says what follows where it has failed.
 	Ran(o Over, failed error) error
+	// Bill records what a task has cost by the bill, if it has ended with that attempt.
+	Bill(id task.ID, attempt int, cost float64) error
 	// SignOff says that this agent takes no more turns.
 	SignOff() error
 	// States is Client.List without reasons.

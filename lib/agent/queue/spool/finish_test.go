@@ -48,3 +48,32 @@ func TestTimesOfAJob(t *testing.T) {
 		})
 	}
 }
+
+// What a task has cost by the bill is in its file once it has ended, if the bill is for its last attempt.
+func TestBill(t *testing.T) {
+	q := open(t, t.TempDir(), "one")
+	const id = task.ID("00000000-0000-4000-8000-00000000000a")
+	cost := func() float64 {
+		e, err := q.Find(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.Cost
+	}
+	add(t, q, id)
+	if err := q.Claim(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Bill(id, 1, 2); err != nil || cost() != 0 {
+		t.Errorf("it runs, and has cost %v, %v", cost(), err)
+	}
+	report(t, q, id, task.Completed)
+	for attempt, want := range []float64{0, 3, 3} {
+		if err := q.Bill(id, attempt, float64(attempt+2)); err != nil || cost() != want {
+			t.Errorf("attempt %d: %v, want %v, %v", attempt, cost(), want, err)
+		}
+	}
+	if err := q.Bill("00000000-0000-4000-8000-00000000000b", 1, 2); err != nil {
+		t.Error(err)
+	}
+}

@@ -397,6 +397,20 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
+// Bill records what a task has cost by the bill, if it has ended with that attempt.
+func (q *Queue) Bill(id task.ID, attempt int, cost float64) error {
+	path := q.path(doneDir, string(id)+".json")
+	e, err := q.read(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (attempt != len(e.Attempts)+1 || cost == e.Cost) {
+		return nil
+	}
+	if err == nil {
+		e.Cost = cost
+		err = q.write(path, e)
+	}
+	return err
+}
+
 // State returns the state in a task's file.
 func (q *Queue) State(_ context.Context, id task.ID) (task.State, error) {
 	e, err := q.find(id)

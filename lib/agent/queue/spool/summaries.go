@@ -44,7 +44,7 @@ func where(r queue.Summary) byte {
 	return activeDir[0]
 }
 
-// indexFile is a cache of summaries. It is used only for files of new/ and done/, which never change;
+// indexFile is a cache of summaries. It is used only for files of new/ and done/, of which those never change;
 // it may be removed at any time, and is then rebuilt in a few seconds. Its time of modification is that of these directories when it
 // was made, the later one.
 const indexFile = "index"
