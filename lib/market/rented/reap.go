@@ -34,28 +34,20 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(t
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
-	list, err := r.API.List(ctx, r.now().Add(-2*r.API.Unit/5))
+	all, err := r.Account(ctx, older)
 	if err != nil {
 		return nil, err
 	}
-	r.odd = list.Odd
 	var out []Unwanted
-	for _, i := range list.Instances {
-		l, ok := ParseLabel(i.Label)
-		if !ok || l.Agent != r.Agent {
+	for _, u := range all {
+		if u.Label.Agent != r.Agent {
 			continue
 		}
-		u := Unwanted{Instance: i, Label: l}
-		if !i.Started.IsZero() {
-			if u.Age = max(0, r.now().Sub(i.Started)); u.Age < older { // clocks differ
-				continue
-			}
-		}
-		if u.Reason, err = r.unwanted(i, l, asked); err != nil {
+		if u.Reason, err = r.unwanted(u.Instance, u.Label, asked); err != nil {
 			return nil, err
 		}
 		if u.Reason == unknownReason {
-			if u.Untracked, err = r.untracked(i); err != nil {
+			if u.Untracked, err = r.untracked(u.Instance); err != nil {
 				return nil, err
 			}
 			if u.Untracked {
@@ -66,7 +58,6 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(t
 			out = append(out, u)
 		}
 	}
-	slices.SortFunc(out, func(a, b Unwanted) int { return int(a.Instance.ID - b.Instance.ID) })
 	return out, nil
 }
 
