@@ -55,8 +55,6 @@ func (s *second) SetPace(pace func(ctx context.Context, op string) error) { s.pa
 
 func (s *second) Name() string { return "pods" }
 
-func (s *second) Calls() int64 { return 0 }
-
 func (s *second) Account(context.Context) (vastai.Account, error) {
 	return vastai.Account{ID: 1, Credit: s.credit}, nil
 }

@@ -260,8 +260,6 @@ func (f *fake) Charges(ctx context.Context, from, _ time.Time, after string) ([]
 	return slices.Clone(page), next, nil
 }
 
-func (f *fake) Calls() int64 { f.mu.Lock(); defer f.mu.Unlock(); return int64(len(f.asked)) }
-
 func (f *fake) find(id int64) *rented {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
 
@@ -64,8 +65,27 @@ type API interface {
 	// The market bills whole days (UTC), with some delay. after is the token of the page,
 	// or "" for the first; next is that of the next page, or "" after the last.
 	Charges(ctx context.Context, from, to time.Time, after string) (page []Charge, next string, err error)
-	// Calls returns the number of requests so far.
-	Calls() int64
+}
+
+// transport is what both transports have.
+type transport struct {
+	// Wait is the pause before the first retry, and doubles with each; Tries is the maximum number of tries. Orders are never retried.
+	Wait  time.Duration
+	Tries int
+	Now   func() time.Time // default: clock.Now
+	pace  func(ctx context.Context, op string) error
+}
+
+var patient = transport{Wait: 2 * time.Second, Tries: 4}
+
+// SetPace sets a function that is called before each request; its error is that of the call.
+func (t *transport) SetPace(pace func(ctx context.Context, op string) error) { t.pace = pace }
+
+func (t *transport) now() time.Time {
+	if t.Now != nil {
+		return t.Now()
+	}
+	return clock.Now()
 }
 
 // Account is the account that a key belongs to.

@@ -13,11 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
-	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/command"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 )
@@ -30,37 +28,16 @@ type CLI struct {
 	URL  string // "": the program's default
 	// Key is the key of the account; "": the one that the program has stored.
 	Key string
-	// Wait is the pause before the first retry, and doubles with each; Tries is the
-	// maximum number of tries.
-	Wait  time.Duration
-	Tries int
-	Now   func() time.Time // default: clock.Now
-	// pace, if set, is called before each run of the program; its error is that of the
-	// call.
-	pace  func(ctx context.Context, op string) error
-	calls atomic.Int64
-}
-
-func (c *CLI) now() time.Time {
-	if c.Now != nil {
-		return c.Now()
-	}
-	return clock.Now()
+	transport
 }
 
 // NewCLI returns the transport by the vastai program.
 func NewCLI(run command.Runner, address string) *CLI {
-	return &CLI{Run: run, Path: "vastai", URL: strings.TrimRight(address, "/"), Wait: 2 * time.Second, Tries: 4}
+	return &CLI{Run: run, Path: "vastai", URL: strings.TrimRight(address, "/"), transport: patient}
 }
-
-// SetPace sets a function that is called before each request; its error is that of the call.
-func (c *CLI) SetPace(pace func(ctx context.Context, op string) error) { c.pace = pace }
 
 // Name returns "cli".
 func (c *CLI) Name() string { return "cli" }
-
-// Calls returns how often the program was run.
-func (c *CLI) Calls() int64 { return c.calls.Load() }
 
 // Timeouts of the program. On a slow network file system, starting Python alone can take tens
 // of seconds.
@@ -102,7 +79,6 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 	if err := keepPace(ctx, c.pace, op); err != nil {
 		return nil, err
 	}
-	c.calls.Add(1)
 	result, err := c.Run.Run(ctx, cmd)
 	var missing *command.NotFoundError
 	if errors.As(err, &missing) {

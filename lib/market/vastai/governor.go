@@ -529,6 +529,3 @@ func keepPace(ctx context.Context, pace func(ctx context.Context, op string) err
 	}
 	return pace(ctx, op)
 }
-
-// Calls returns the number of requests so far.
-func (g *Governor) Calls() int64 { return g.API.Calls() }

@@ -69,14 +69,7 @@ func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, late
 	if err != nil {
 		return nil, false, failed(op, ErrNotReady, 0, errAddress.Error())
 	}
-	store := web.Guard(r.Client)
-	guard := store.CheckRedirect
-	store.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		r.calls.Add(1)
-		return guard(req, via)
-	}
-	r.calls.Add(1)
-	resp, err := store.Do(req)
+	resp, err := web.Guard(r.Client).Do(req)
 	if err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {

@@ -12,10 +12,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/base/fault"
 	"github.com/ponos-tools/ponos/lib/base/web"
 )
@@ -25,24 +23,10 @@ const DefaultURL = "https://console.vast.ai"
 
 // REST is the transport by the market's REST API.
 type REST struct {
-	URL string // default: DefaultURL
-	Key string
-	// Wait is the pause before the first retry, and doubles with each; Tries is the
-	// maximum number of tries. Orders are never retried.
-	Wait   time.Duration
-	Tries  int
+	URL    string // default: DefaultURL
+	Key    string
 	Client *http.Client
-	Now    func() time.Time // default: clock.Now
-	// pace, if set, is called before each request; its error is that of the call.
-	pace  func(ctx context.Context, op string) error
-	calls atomic.Int64
-}
-
-func (r *REST) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return clock.Now()
+	transport
 }
 
 // Limits of answers and timeouts.
@@ -58,20 +42,11 @@ func NewREST(address, key string) *REST {
 	}
 	client := web.New(nil)
 	client.Timeout = callTime
-	return &REST{
-		URL: strings.TrimRight(address, "/"), Key: key, Wait: 2 * time.Second, Tries: 4,
-		Client: client,
-	}
+	return &REST{URL: strings.TrimRight(address, "/"), Key: key, Client: client, transport: patient}
 }
-
-// SetPace sets a function that is called before each request; its error is that of the call.
-func (r *REST) SetPace(pace func(ctx context.Context, op string) error) { r.pace = pace }
 
 // Name returns "api".
 func (r *REST) Name() string { return "api" }
-
-// Calls returns the number of requests so far.
-func (r *REST) Calls() int64 { return r.calls.Load() }
 
 // once makes one request and returns the body of a JSON answer with status 200.
 func (r *REST) once(ctx context.Context, op, method, path string, body any) ([]byte, error) {
@@ -101,7 +76,6 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	if err := keepPace(ctx, r.pace, op); err != nil {
 		return nil, err
 	}
-	r.calls.Add(1)
 	resp, err := r.Client.Do(req)
 	if err != nil {
 		var late interface{ Timeout() bool }
