@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -241,7 +242,9 @@ func TestFalseLists(t *testing.T) {
 			return w.state(slugs[0]) == "running" && w.state(slugs[1]) == "running" && w.state(slugs[2]) == "running"
 		})
 		// Ten times settle, after which it asks for each of many.
-		shown := func() bool { return len(w.market.Requests(`^GET /api/v0/instances/\d+/`)) > 0 }
+		shown := func() bool {
+			return slices.ContainsFunc(w.market.Requests(`^GET /api/v0/instances/\d+/`), func(r server.Request) bool { return r.Auth == "Bearer "+server.Key })
+		}
 		mend := w.market.Break(server.Fault{Method: http.MethodGet, Path: lists, Status: 200, Body: empty})
 		w.until("they are asked for", shown)
 		if !w.logged("the list of instances lacks 3 of 3 at once") {
@@ -353,18 +356,49 @@ func TestCostIsBilled(t *testing.T) {
 	})
 }
 
-// A container that is replaced by one with a new disk does not begin the command again.
+// A container that is replaced by one with a new disk does not begin the command again, whether that works there or not, and says
+// that output was lost.
 func TestRecycled(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
-		w := newWorld(t, options{via: via})
-		w.offers(3)
-		slugs, over := w.trouble("disk", 1, "true")
-		w.until("it runs", func() bool { return w.starts() == 1 })
-		w.market.Recycle(w.market.Alive()[0].ID)
-		over()
-		w.ends("error", slugs...)
-		if n := len(w.market.Instances()); n != 1 || w.starts() != 1 || !strings.Contains(string(w.queue.Log(slugs[0])), "the container was restarted in the middle of the task") {
-			t.Errorf("%d instances, %d starts\n%s", n, w.starts(), w.queue.Log(slugs[0]))
+		for name, c := range map[string]struct {
+			over   bool // the command has ended before
+			broken bool // the GPUs do not work any more
+			state  string
+		}{"runs": {state: "error"}, "broken": {broken: true, state: "error"}, "over": {over: true, state: "completed"}} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, options{via: via, extra: "  entry_end: stop\n"})
+				w.offers(3)
+				slugs, over := w.trouble("disk", 1, "true")
+				if c.over {
+					over()
+					w.run(turn)
+				} else {
+					w.until("it runs", func() bool { return w.starts() == 1 })
+				}
+				label := ":end=begun"
+				if c.over {
+					label = ":end=0"
+				}
+				i := w.market.Alive()[0]
+				for start := time.Now(); !strings.HasSuffix(i.Label, label) && time.Since(start) < harness.Patience; time.Sleep(20 * time.Millisecond) {
+					i = w.market.Alive()[0]
+				}
+				if c.broken {
+					dir := t.TempDir()
+					executable.Write(t, filepath.Join(dir, "nvidia-smi"), "#!/bin/sh\nexit 9\n")
+					w.market.Machine(1, server.Machine{Path: dir})
+				}
+				w.market.Recycle(i.ID)
+				for start := time.Now(); !strings.Contains(w.container(i.ID), "another disk") && time.Since(start) < harness.Patience; time.Sleep(20 * time.Millisecond) {
+				}
+				over()
+				w.ends(c.state, slugs...)
+				log := string(w.queue.Log(slugs[0]))
+				if n := len(w.market.Instances()); n != 1 || w.starts() != 1 || !strings.Contains(log, "the end of the log could not be read: its output was on another disk") {
+					t.Errorf("%d instances, %d starts\n%s", n, w.starts(), log)
+				}
+			})
 		}
 	})
 }

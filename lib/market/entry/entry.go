@@ -4,11 +4,11 @@
 //	┌─► is there an end on the disk? ── yes, or a beginning ───────────────► over
 //	│     │ no
 //	│     ▼
-//	│   is it the machine that was ordered, and does it work? ── no ───────► over
-//	│     │ yes
-//	│     ▼
 //	│   is the instance still wanted? ── no, or no answer for Patience ────► destroyed
 //	│     │ yes                       ── its label has a beginning ────────► over
+//	│     ▼
+//	│   is it the machine that was ordered, and does it work? ── no ───────► over
+//	│     │ yes
 //	│     ▼
 //	│   the beginning is in the label and on the disk, checkpoints are loaded, the command runs,
 //	│   checkpoints are saved, the end is on the disk ─────────────────────► over
@@ -188,6 +188,9 @@ func (p *program) live() (word, more string) {
 	}
 	// As the first process of its container it adopts them anyway; else they end with that.
 	_ = executor.AdoptOrphans()
+	if word, more := p.ask(); word != "" {
+		return word, more
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return Nowhere, err.Error()
@@ -226,9 +229,7 @@ func (p *program) live() (word, more string) {
 	if why := p.Job.Machine.lacks(seen{p.Count, p.driver(), memoryHere(), diskHere(os.TempDir())}); why != "" {
 		return Unfit, why
 	}
-	if word := p.ask(); word != "" {
-		return word, ""
-	}
+	p.begin()
 	f, err := os.OpenFile(p.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		if errors.Is(err, os.ErrExist) {
@@ -259,31 +260,37 @@ func (p *program) recorded() (word string, begun bool) {
 	return word, true
 }
 
-// tries is how often the market is told that the command begins: some keys may not write labels.
-const tries = 3
+// Elsewhere is told of a command that was begun or ended by another container of the instance: the disk of this one is new.
+const Elsewhere = "its output was on another disk"
 
-// ask asks the market whether the instance is wanted, and tells it that the command begins: a container on a new disk finds that.
-// It returns why the command must not begin; "": it may.
-func (p *program) ask() string {
-	until, told := clock.Now().Add(p.Job.Patience), 0
+// ask asks the market whether the instance is wanted, and returns why the command must not begin; "": it may.
+func (p *program) ask() (word, more string) {
+	until := clock.Now().Add(p.Job.Patience)
 	for pause := time.Second / 2; ; pause = min(2*pause, mostPause) {
 		a, err := p.Own.Ask(context.Background())
 		label, end, _ := strings.Cut(a.Label, EndMark)
 		switch {
+		case errors.Is(err, own.ErrSecret):
+			return "", ""
 		case err == nil && (!a.There || label != "" && label != p.Job.Label):
-			return Unwanted
-		case end == Begun && told == 0:
-			return Lost
-		case end != "" && end != Begun:
-			return end
-		case err == nil || errors.Is(err, own.ErrSecret):
-			if told++; p.tell(Begun) || told == tries {
-				return ""
-			}
+			return Unwanted, ""
+		case err == nil && end == Begun:
+			return Lost, Elsewhere
+		case err == nil && end != "":
+			return end, Elsewhere
+		case err == nil:
+			return "", ""
 		case clock.Now().After(until):
-			return Unasked
+			return Unasked, ""
 		}
 		time.Sleep(pause)
+	}
+}
+
+// begin tells the market that the command begins, which a container on a new disk finds. Some keys may not write labels.
+func (p *program) begin() {
+	for n := 0; n < 3 && !p.tell(Begun); n++ {
+		time.Sleep(time.Second)
 	}
 }
 

@@ -165,13 +165,17 @@ func TestNeverBegun(t *testing.T) {
 			c.job.Patience = time.Second
 			c.fails = func(ask string) bool { return ask == "GET " }
 		}, Unasked, true},
-		"ended before":    {func(c *container) { c.row = `{"instances":{"label":"L:end=4"}}` }, "4", false},
-		"two GPUs":        {func(c *container) { c.job.Machine = Machine{GPUs: 2} }, "unfit it has 1 GPUs instead of 2", false},
-		"broken driver":   {func(c *container) { c.smi("echo no devices; exit 9") }, "unfit the driver of its GPUs does not work: nvidia-smi: exit code 9: no devices", false},
-		"another GPU":     {func(c *container) { c.smi("echo NVIDIA T4, 15360, 1") }, "unfit its GPU is a NVIDIA T4 instead of a RTX 4090", false},
-		"no command":      {func(c *container) { c.job.Command = []string{"no-such-command"} }, "127 27", false},
-		"lost":            {func(c *container) { c.record("") }, Lost, false},
-		"lost, new disk":  {func(c *container) { c.row = `{"instances":{"label":"L:end=begun"}}` }, Lost, false},
+		"ended before":   {func(c *container) { c.row = `{"instances":{"label":"L:end=4"}}` }, "4 " + Elsewhere, false},
+		"two GPUs":       {func(c *container) { c.job.Machine = Machine{GPUs: 2} }, "unfit it has 1 GPUs instead of 2", false},
+		"broken driver":  {func(c *container) { c.smi("echo no devices; exit 9") }, "unfit the driver of its GPUs does not work: nvidia-smi: exit code 9: no devices", false},
+		"another GPU":    {func(c *container) { c.smi("echo NVIDIA T4, 15360, 1") }, "unfit its GPU is a NVIDIA T4 instead of a RTX 4090", false},
+		"no command":     {func(c *container) { c.job.Command = []string{"no-such-command"} }, "127 27", false},
+		"lost":           {func(c *container) { c.record("") }, Lost, false},
+		"lost, new disk": {func(c *container) { c.row = `{"instances":{"label":"L:end=begun"}}` }, "lost " + Elsewhere, false},
+		"lost, new disk and broken": {func(c *container) {
+			c.row = `{"instances":{"label":"L:end=begun"}}`
+			c.smi("exit 9")
+		}, "lost " + Elsewhere, false},
 		"ended, restarts": {func(c *container) { c.record("7\n") }, "7", false},
 		// Another machine may run the command by now.
 		"not asked, restarts":   {func(c *container) { c.record("unasked\n") }, Unasked, true},

@@ -2,7 +2,8 @@ package entry
 
 // Loader is the shell script with which a container begins: it fetches the program, checks its sum, and becomes it. With
 // a sum that is known before, no certificate is needed. A container that is started again has the program already. Without
-// it the task is not run, and that is written down first, as nobody may run it later: see [program.keep]. Then the log says
+// it the task is not run, and that is written down first, as nobody may run it later: see [program.keep]. A label that has the
+// beginning says that it was run, on another disk. Then the log says
 // so, and, where there are curl, GNU wget or python3 and certificates, the label, and the instance is destroyed when the
 // agent has stayed away.
 const Loader = `f=${TMPDIR:-/tmp}/.ponos-entry
@@ -22,25 +23,26 @@ open(sys.argv[1],"wb").write(r.urlopen(sys.argv[2],None,300,context=ssl._create_
  done
  sleep $t
 done
-w=unarmed
-(set -C; echo $w >"$r") || read w <"$r" || if (: <"$r"); then w=lost; else w=nowhere; fi
-echo "PONOS-EXIT $PONOS_NONCE $w"
 u=${VAST_URL:-https://console.vast.ai}
 u=${u%/}/api/v0/instances/$CONTAINER_ID/
 a="Authorization: Bearer $CONTAINER_API_KEY"
 j='Content-Type: application/json'
 ask() {
- printf 'header="%s"' "$a" | curl -fsS -m 60 -o /dev/null -K - -X "$1" -H "$j" -d "$2" "$u" ||
+ printf 'header="%s"' "$a" | curl -fsS -m 60 -K - -X "$1" -H "$j" -d "$2" "$u" ||
  { (umask 077; printf 'header=%s\n' "$a" "$j" >"$f.rc") && wget --config="$f.rc" -q -t 1 -T 60 --max-redirect=0 \
-  -O /dev/null --method="$1" --body-data="$2" "$u"; } ||
+  -O - --method="$1" --body-data="$2" "$u"; } ||
  python3 -I -c 'import os,sys,urllib.request as r
-r.urlopen(r.Request(sys.argv[3],sys.argv[2].encode(),{"Authorization":"Bearer "+os.environ["CONTAINER_API_KEY"],
-"Content-Type":"application/json"},method=sys.argv[1]),None,60)' "$1" "$2" "$u"
+print(r.urlopen(r.Request(sys.argv[3],sys.argv[2].encode(),{"Authorization":"Bearer "+os.environ["CONTAINER_API_KEY"],
+"Content-Type":"application/json"},method=sys.argv[1]),None,60).read())' "$1" "$2" "$u"
 }
-ask PUT "{\"label\":\"$PONOS_LABEL:end=$w\"}"
+w=unarmed
+case $(ask GET "{}") in *"$PONOS_LABEL:end=begun"*) w=lost;; esac
+(set -C; echo $w >"$r") || read w <"$r" || if (: <"$r"); then w=lost; else w=nowhere; fi
+echo "PONOS-EXIT $PONOS_NONCE $w"
+ask PUT "{\"label\":\"$PONOS_LABEL:end=$w\"}" >/dev/null
 if [ "$PONOS_GRACE" -gt 0 ]; then
  sleep "$PONOS_GRACE"
- ask DELETE "{}"
+ ask DELETE "{}" >/dev/null
 fi
 exec sleep 600
 `

@@ -24,8 +24,12 @@ func TestLoader(t *testing.T) {
 	needs.Programs(t, "curl", "sha256sum", "dash", "bash")
 	const program = "#!/bin/sh\n[ \"$1\" = try ] || echo it is there\n"
 	sum := sha256.Sum256([]byte(program))
-	var served atomic.Bool
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	var served, begun atomic.Bool
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Method == http.MethodGet && strings.HasPrefix(q.URL.Path, "/api/v0/instances/7/") && begun.Load() {
+			fmt.Fprint(w, `{"instances": {"label": "L:end=begun"}}`)
+			return
+		}
 		if !served.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
@@ -43,7 +47,7 @@ func TestLoader(t *testing.T) {
 			argv := append(strings.Fields(shell), "-c", Loader)
 			cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 			cmd.Env = []string{
-				"PATH=" + tools + ":" + os.Getenv("PATH"), "TMPDIR=" + to, "VAST_URL=http://127.0.0.1:1", "CONTAINER_ID=7", "CONTAINER_API_KEY=hush",
+				"PATH=" + tools + ":" + os.Getenv("PATH"), "TMPDIR=" + to, "VAST_URL=" + web.URL, "CONTAINER_ID=7", "CONTAINER_API_KEY=hush",
 				NonceEnv + "=n1", URLEnv + "=" + web.URL + "/entry", SumsEnv + "=x " + hex.EncodeToString(sum[:]), LabelEnv + "=L", GraceEnv + "=1",
 			}
 			out, _ := cmd.Output()
@@ -65,6 +69,11 @@ func TestLoader(t *testing.T) {
 				t.Errorf("%s: %q is recorded, and %q told; then %q", shell, text, said, b)
 			}
 		}
+		begun.Store(true)
+		if said := load(t.TempDir()); said != "PONOS-EXIT n1 lost" {
+			t.Errorf("%s: the label has the beginning: %q", shell, said)
+		}
+		begun.Store(false)
 		if said := load(filepath.Join(dir, "none")); said != "PONOS-EXIT n1 nowhere" {
 			t.Errorf("%s: no directory: %q", shell, said)
 		}

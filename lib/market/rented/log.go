@@ -57,6 +57,7 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over bool, cause
 	}
 	r.unread(o, err)
 	if s != nil && s.word != "" {
+		o.unread = s.elsewhere()
 		return s.event(now), true, nil
 	}
 	if !over {
@@ -89,11 +90,19 @@ func (r *Runner) readLast(ctx context.Context, o *order, e life.End) life.Event 
 		o.unread = err
 	case e.Cancelled:
 	case isEnd(s.word):
-		out.Word = s.word
+		out.Word, o.unread = s.word, s.elsewhere()
 	case isEnd(o.Own().Told):
 		o.unread = errEndless
 	}
 	return out
+}
+
+// elsewhere returns why the log lacks output, if its container says so.
+func (s *said) elsewhere() error {
+	if s.why != entry.Elsewhere {
+		return nil
+	}
+	return errors.New(s.why)
 }
 
 // errEndless says that the log lacks the line that says how much output there is.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -60,6 +61,7 @@ func (s *Server) action(what string, id int64, body []byte) answer {
 		Image   string            `json:"image"`
 		Onstart string            `json:"onstart"`
 		Env     map[string]string `json:"env"`
+		Tail    any               `json:"tail"`
 	}
 	if len(body) > 0 && json.Unmarshal(body, &in) != nil {
 		return answer{status: 400, kind: "text/plain", body: []byte("Request body must be valid JSON")}
@@ -67,6 +69,7 @@ func (s *Server) action(what string, id int64, body []byte) answer {
 	switch what {
 	case "request_logs":
 		i.asks = 0
+		i.tail, _ = strconv.Atoi(fmt.Sprint(in.Tail))
 		return reply(200, map[string]any{"success": true, "result_url": fmt.Sprintf("%s/logs/%s-%d.log", s.opt.URL, random(20), id), "msg": "Logs are being uploaded"})
 	case "command":
 		word, _, _ := strings.Cut(in.Command, " ")
@@ -189,6 +192,9 @@ func (s *Server) serveResult(r *http.Request, m []string, log bool) answer {
 	text := i.Log
 	if s.opt.Dir != "" {
 		text, _ = os.ReadFile(filepath.Join(s.opt.Dir, strconv.FormatInt(id, 10), "log"))
+	}
+	if lines := bytes.SplitAfter(text, []byte("\n")); i.tail > 0 && len(lines) > i.tail+1 { // the last one is not complete, or empty
+		text = bytes.Join(lines[len(lines)-i.tail-1:], nil)
 	}
 	if s.Truncate > 0 && len(text) > s.Truncate {
 		text = text[len(text)-s.Truncate:]

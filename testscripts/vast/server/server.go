@@ -101,7 +101,8 @@ type Instance struct {
 	runSince time.Time
 	proc     *container
 	gen      int
-	asks     int // requests for the log that was asked for last
+	asks     int // requests for the log that was asked for last,
+	tail     int // and of how many lines; 0: all
 	// LogRefused answers requests for the log of this one instance.
 	LogRefused *Refusal
 	// Change replaces fields of its row in lists; a nil value is null, Absent none at all.
