@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	}
 	lockOf.Close()
 	if x.word&absent != 0 {
-		next := turn{d, k, job, a.factsOf(&k, &job), listed, patience}
+		next := turn{d: d, k: k, job: job, x: a.factsOf(&k, &job), listed: listed, patience: patience}
 		next.hear(err)
 		return a.act(ctx, next)
 	}
@@ -177,21 +178,20 @@ func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]ru
 	return jobs, nil
 }
 
-// others parts the jobs of the user's other agents, of which nothing is made, from the rest. A new state directory takes none for
+// own returns jobs without those of the user's other agents, of which nothing is made. A new state directory takes none for
 // those of others: of a task whose job was submitted from another data_dir the queue may say that it is this agent's. Nor does
 // one whose jobs cost money, which the queue is asked about in each turn.
-func (a *Agent) others(m *memory, jobs []runner.Job) (own, others []runner.Job) {
+func (a *Agent) own(m *memory, jobs []runner.Job) []runner.Job {
 	if !a.Store.recovered() || a.Runner.Can().Price != nil {
-		return jobs, nil
+		return jobs
 	}
+	var own []runner.Job
 	for _, job := range jobs {
-		if job.Claim == runner.Strange && !m.has(job.Task) {
-			others = append(others, job)
-		} else {
+		if job.Claim != runner.Strange || m.has(job.Task) {
 			own = append(own, job)
 		}
 	}
-	return own, others
+	return own
 }
 
 const othersTask = "another agent has the task"
@@ -233,8 +233,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, _ := a.others(m, jobs)
-	after := a.settle(ctx, m, own, false)
+	after := a.settle(ctx, m, a.own(m, jobs), false)
 	if !after.missed {
 		after.failures = append(after.failures, a.Store.setRecovered())
 	}
@@ -245,12 +244,9 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	var running []Running
 	for _, k := range append(after.tracked, after.adopted...) {
 		job := seen[k.Task]
-		state, reason := job.State, job.Reason
-		if !job.Sight.Sure() || state == "" {
-			state = "unknown"
-		}
+		state, reason := cmp.Or(job.Shows(), "unknown"), job.Reason
 		if k.Reassigned {
-			if reason = othersTask; state.Final() {
+			if reason = othersTask; job.Sight.Over() {
 				continue
 			}
 		}
@@ -258,8 +254,9 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 		delete(seen, k.Task)
 	}
 	for _, job := range jobs {
-		if _, left := seen[job.Task]; left && job.Claim == runner.Strange && !job.State.Final() {
-			running = append(running, Running{Tracked{Ref: runner.Ref{Task: job.Task, Job: job.ID}}, job.State, othersTask})
+		if _, left := seen[job.Task]; left && job.Claim == runner.Strange && !job.Sight.Over() {
+			k := Tracked{Ref: runner.Ref{Task: job.Task, Job: job.ID}}
+			running = append(running, Running{k, cmp.Or(job.Shows(), "unknown"), othersTask})
 		}
 	}
 	return running, errors.Join(after.failures...)

@@ -147,7 +147,7 @@ func (a *Agent) namedPrograms(ctx context.Context) (named []string, known bool, 
 		}
 	}
 	known = !slices.ContainsFunc(jobs, func(j runner.Job) bool {
-		return !j.State.Final() && !recorded[j.Task] && j.Claim != runner.Strange
+		return !j.Sight.Over() && !recorded[j.Task] && j.Claim != runner.Strange
 	})
 	return named, known, nil
 }

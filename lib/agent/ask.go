@@ -31,7 +31,7 @@ func (a *Agent) askOf(ctx context.Context, t turn) (*Tracked, error) {
 		t.hear(err)
 	case err != nil: // it is not needed for the rest
 	case state.Final():
-		t.x.word, t.job.State = ended, state
+		t.x.word, t.ended = ended, state
 		fallthrough
 	default:
 		t.k.Asked = a.now()
@@ -61,7 +61,7 @@ func (a *Agent) endJob(ctx context.Context, t turn, v verdict) (*Tracked, error)
 		return nil, a.finish(k.Task)
 	}
 	held.Close()
-	r := task.Report{State: t.job.State, Reason: "the queue reports that the task has ended"}
+	r := task.Report{State: t.ended, Reason: "the queue reports that the task has ended"}
 	if priced := a.Runner.Can().Price; priced != nil {
 		r.Rent = priced.Rent(ref)
 	}

@@ -509,7 +509,7 @@ func (w world) turn(t int, sacct string) (world, string) {
 	if k.Reported == 1 {
 		x.notes |= told
 	}
-	if job.State.Final() && k.Owner != 0 && strconv.Itoa(int(k.Owner)) != job.ID { // settleOne
+	if job.Sight.Over() && k.Owner != 0 && strconv.Itoa(int(k.Owner)) != job.ID { // settleOne
 		job.ID, x.notes = strconv.Itoa(int(k.Owner)), x.notes|other
 	}
 	v := decide(x)
@@ -550,14 +550,14 @@ func (w world) turn(t int, sacct string) (world, string) {
 		}
 	case report:
 		next.Tasks[t].Reported = 0
-		if job.State == task.Running {
+		if job.Sight == runner.Runs {
 			next.Tasks[t].Reported = 1
 		}
 	case count, reset, follow:
 	default:
 		panic("in this world nobody does: " + v)
 	}
-	return next, string(job.State) + job.Reason
+	return next, string(job.Shows()) + job.Reason
 }
 
 // shows is the state in which squeue shows a job.

@@ -47,13 +47,16 @@ func (q overQueue) Report(_ context.Context, _ task.ID, r task.Report) error {
 	return nil
 }
 
-// shownRunner shows a job of the task still, in a state.
+// shownRunner shows a job of the task still.
 type shownRunner struct {
 	plainRunner
 	t      *testing.T
-	state  task.State
-	sight  runner.Sight
+	shown  runner.Job
 	onJobs func()
+}
+
+func endedAs(s task.State) runner.Job {
+	return runner.Job{Sight: runner.Ended, End: runner.End{State: s}}
 }
 
 func (shownRunner) Name() string { return "shown" }
@@ -63,7 +66,8 @@ func (r shownRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error))
 	if r.onJobs != nil {
 		r.onJobs()
 	}
-	return []runner.Job{{Task: "over", ID: "7", State: r.state, Sight: r.sight}}, err
+	r.shown.Task, r.shown.ID = "over", "7"
+	return []runner.Job{r.shown}, err
 }
 
 func (r shownRunner) Stop(context.Context, runner.Ref) error {
@@ -91,14 +95,14 @@ func finished(t *testing.T) *Store {
 // With the state directory lost, the queue is asked for the state of a task whose job is
 // found: the log of one that is over is not replaced by a shorter one.
 func TestAJobWhoseTaskIsOver(t *testing.T) {
-	for _, state := range []task.State{task.Running, task.Completed, task.Error} {
+	for _, shown := range []runner.Job{{Sight: runner.Runs}, endedAs(task.Completed), endedAs(task.Error)} {
 		store := testStore(t)
-		a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: state}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+		a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, shown: shown}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 		if _, err := a.Poll(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(store.Task("over").Path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: the task has a directory: %v", state, err)
+			t.Errorf("%s: the task has a directory: %v", shown.Shows(), err)
 		}
 	}
 }
@@ -108,7 +112,7 @@ func TestAJobWhoseTaskIsOver(t *testing.T) {
 func TestTheStateDirectoryGoesAwayInATurn(t *testing.T) {
 	store := finished(t)
 	away := store.Dir + ".away"
-	r := shownRunner{t: t, state: task.Completed, onJobs: func() {
+	r := shownRunner{t: t, shown: endedAs(task.Completed), onJobs: func() {
 		if err := os.Rename(store.Dir, away); err != nil {
 			t.Error(err)
 		}
@@ -133,22 +137,26 @@ func TestTheStateDirectoryGoesAwayInATurn(t *testing.T) {
 // Another tool ends a task, and moves its directory away, while a turn looks at its job: the turn has nothing to do for it.
 func TestATaskIsEndedElsewhereInATurn(t *testing.T) {
 	for _, tt := range []struct {
-		state task.State
-		sight runner.Sight
-		rules string
+		reported task.State
+		shown    runner.Job
+		rules    string
 	}{
-		{state: task.Completed}, {state: task.Error}, {state: task.Error, rules: "any:2"}, {state: task.Error, sight: runner.Unbegun},
-		{state: task.Pending, sight: runner.Unaccounted}, {state: task.Running, sight: runner.Unaccounted},
+		{task.Completed, endedAs(task.Completed), ""},
+		{task.Error, endedAs(task.Error), ""},
+		{task.Error, endedAs(task.Error), "any:2"},
+		{task.Error, runner.Job{Sight: runner.Unbegun, End: runner.End{State: task.Error}}, ""},
+		{task.Pending, runner.Job{Sight: runner.Unaccounted}, ""},
+		{task.Running, runner.Job{Sight: runner.Unaccounted}, ""},
 	} {
 		store := testStore(t)
 		d, err := store.Create("over")
 		if err == nil {
-			err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "over", Attempt: 1, Job: "7", Rules: tt.rules}, Reported: tt.state}})
+			err = d.Write(Record{Tracked: Tracked{Ref: runner.Ref{Task: "over", Attempt: 1, Job: "7", Rules: tt.rules}, Reported: tt.reported}})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := shownRunner{t: t, state: tt.state, sight: tt.sight, onJobs: func() {
+		r := shownRunner{t: t, shown: tt.shown, onJobs: func() {
 			r, err := d.Read()
 			if err == nil {
 				r.Final, r.Ended = "completed", clock.Now()
@@ -177,7 +185,7 @@ func TestATaskIsEndedElsewhereInATurn(t *testing.T) {
 // A stop comes after the end, while the scheduler still shows the job: the task stays as
 // it ended.
 func TestAStopAfterTheEnd(t *testing.T) {
-	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: task.Running}, Store: finished(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, shown: runner.Job{Sight: runner.Runs}}, Store: finished(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 	if o, err := a.Stop(t.Context(), "over"); err != nil || o.Event != "skipped" {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -231,7 +239,7 @@ func TestATaskToBeSubmittedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: task.Completed}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, shown: endedAs(task.Completed)}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 	if actions, err := a.Poll(t.Context()); err != nil || len(actions) != 1 || actions[0].ID != "again" || actions[0].Kind != task.Start {
 		t.Errorf("%+v, %v", actions, err)
 	}
@@ -251,7 +259,7 @@ func TestAJobThatIsFoundAtItsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: task.Error}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, shown: endedAs(task.Error)}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 	if _, err := a.Poll(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -317,7 +325,7 @@ func (r pastRunner) Past(context.Context, time.Time, func(task.ID) string) ([]ru
 // once, and none of the tasks fails by it.
 func TestManyStartsBeforeTheFirstTurn(t *testing.T) {
 	var calls atomic.Int32
-	a := &Agent{Queue: overQueue{t: t}, Runner: pastRunner{shownRunner{t: t, state: task.Completed}, &calls}, Store: testStore(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	a := &Agent{Queue: overQueue{t: t}, Runner: pastRunner{shownRunner{t: t, shown: endedAs(task.Completed)}, &calls}, Store: testStore(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -387,11 +395,11 @@ func TestProgramsOfEarlierVersions(t *testing.T) {
 		t.Errorf("not knowing the jobs, %q are left", left())
 	}
 	jobs.err = nil
-	jobs.jobs = []runner.Job{{Task: "one", ID: "1", State: task.Pending}, {Task: "strange", ID: "2", State: task.Pending}}
+	jobs.jobs = []runner.Job{{Task: "one", ID: "1", Sight: runner.Waits}, {Task: "strange", ID: "2", Sight: runner.Waits}}
 	if prune(); !slices.Equal(left(), []string{named, unnamed}) {
 		t.Errorf("with the job of a task without a record, %q are left", left())
 	}
-	jobs.jobs[1].State = task.Completed
+	jobs.jobs[1] = runner.Job{Task: "strange", ID: "2", Sight: runner.Ended, End: runner.End{State: task.Completed}}
 	write("adopted", "") // nobody knows what its job runs
 	if prune(); !slices.Equal(left(), []string{named, unnamed}) {
 		t.Errorf("%q are left", left())

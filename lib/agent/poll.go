@@ -64,7 +64,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return nil, errors.Join(err, queueErr)
 	}
 	jobs, recoverErr := a.recover(ctx, m, jobs)
-	jobs, _ = a.others(m, jobs)
+	jobs = a.own(m, jobs)
 	// After a failed listing, a task that the queue does not have proves nothing.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
@@ -104,7 +104,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	}
 	why, now := map[task.ID]string{}, a.now()
 	for _, job := range jobs {
-		if !job.Sight.Sure() || !job.State.Final() {
+		if !job.Sight.Over() {
 			w := wait{job: job}
 			if i, ok := m.index[job.Task]; ok && a.Runner.Can().Remote == nil {
 				k := m.tracked[i]

@@ -64,13 +64,13 @@ type codeRunner struct{ plainRunner }
 func (codeRunner) Name() string { return "code" }
 
 func (codeRunner) Start(_ context.Context, s runner.Submission) (runner.Job, error) {
-	return runner.Job{Task: s.Task, ID: "7", State: task.Pending}, nil
+	return runner.Job{Task: s.Task, ID: "7", Sight: runner.Waits}, nil
 }
 
 func (codeRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error)) (jobs []runner.Job, err error) {
 	refs, err := known()
 	for _, r := range refs {
-		jobs = append(jobs, runner.Job{Task: r.Task, ID: r.Job, State: task.Pending})
+		jobs = append(jobs, runner.Job{Task: r.Task, ID: r.Job, Sight: runner.Waits})
 	}
 	return jobs, err
 }

@@ -71,7 +71,7 @@ func (q *tryingQueue) end(t *testing.T, a *Agent, d Dir, job runner.Job) (r Reco
 		x.notes |= stop
 	}
 	if decide(x) == retry {
-		_, again, err = a.tryAgain(t.Context(), turn{d, k, job, x, true, nil}, &report)
+		_, again, err = a.tryAgain(t.Context(), turn{d: d, k: k, job: job, x: x, listed: true}, &report)
 	}
 	r, readErr := d.Read()
 	if readErr != nil {
@@ -80,7 +80,7 @@ func (q *tryingQueue) end(t *testing.T, a *Agent, d Dir, job runner.Job) (r Reco
 	return r, again, report, err
 }
 
-var outOfMemory = runner.Job{Task: "t", ID: "7", State: task.Error, Reason: "out of memory", Cause: need.OOM, Had: runner.Had{Memory: 1 << 30}}
+var outOfMemory = runner.Job{Task: "t", ID: "7", Sight: runner.Ended, Reason: "out of memory", End: runner.End{State: task.Error, Cause: need.OOM, Had: runner.Had{Memory: 1 << 30}}}
 
 // Whoever is killed in the middle of it, there is one more attempt and no second one.
 func TestAnAttemptThatIsRepeated(t *testing.T) {
@@ -180,7 +180,7 @@ func TestChanges(t *testing.T) {
 func TestPausesAndCeilingOfAttempts(t *testing.T) {
 	a, q, d := trying(t, "timeout: time*2 <= 10h")
 	a.LongestTime = 3 * time.Hour
-	job := runner.Job{ID: "7", State: task.Error, Cause: need.Timeout}
+	job := runner.Job{ID: "7", Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.Timeout}}
 	for i, want := range []string{"time=2:00:00", "time=3:00:00"} {
 		job.Had.Time = time.Duration(i+1) * time.Hour
 		r, again, _, err := q.end(t, a, d, job)

@@ -26,7 +26,7 @@ func (a *Agent) quiet(k *Tracked, job *runner.Job) bool {
 		return true
 	}
 	return decide(a.factsOf(k, job)) == follow && k.Missing.IsZero() && job.Restarts == k.Restarts &&
-		(job.State != task.Running || k.output == k.Output)
+		(job.Sight != runner.Runs || k.output == k.Output)
 }
 
 // rebuild writes the record of a known task again, if the task has removed the files of its own
@@ -81,7 +81,7 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 		}
 	}
 	x := a.factsOf(&k, &job)
-	if x.known == tracked && job.State.Final() {
+	if x.known == tracked && job.Sight.Over() {
 		// The job that runs the task is the one that has made itself its owner.
 		owner, err := record.ReadOwner(d.Path, k.Attempt)
 		if err != nil {
@@ -94,7 +94,7 @@ func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed
 			x.notes |= stop
 		}
 	}
-	return a.act(ctx, turn{d, k, job, x, listed, patience})
+	return a.act(ctx, turn{d: d, k: k, job: job, x: x, listed: listed, patience: patience})
 }
 
 // turn is what a turn knows of one task with a job.
@@ -105,6 +105,7 @@ type turn struct {
 	x        facts
 	listed   bool // the queue has listed its actions
 	patience <-chan struct{}
+	ended    task.State // what the queue says of a task that has ended
 }
 
 // hear takes an answer of the queue about the task. That it does not have the task counts only in a turn in which it has
@@ -191,7 +192,7 @@ func (a *Agent) follow(ctx context.Context, t turn, tell bool) (*Tracked, error)
 	k.Missing, k.Unaccounted, k.Restarts = task.Absence{}, task.Absence{}, t.job.Restarts
 	var err error
 	if tell {
-		r := task.Report{State: t.job.State}
+		r := task.Report{State: t.job.Shows()}
 		if r.State == task.Pending {
 			r.Reason = t.job.Reason
 		}
@@ -226,7 +227,7 @@ func (a *Agent) end(ctx context.Context, t turn, v verdict) (*Tracked, error) {
 		if err := a.trim(ctx, k.Task, k.Job); err != nil {
 			return &k, err
 		}
-		t.job.Sight = runner.Shown
+		t.job.Sight = runner.Ended
 		t.x.seen = seenAs(&t.job, false)
 		return a.act(ctx, t)
 	case retry:
@@ -349,7 +350,7 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.
 	defer held.Close()
 	err = a.publishEnd(ctx, d, k.Process, r)
 	if forgotten(err) {
-		x := a.factsOf(&k, &runner.Job{ID: k.Job, State: r.State})
+		x := a.factsOf(&k, &runner.Job{ID: k.Job, Sight: runner.Ended, End: runner.End{State: r.State}})
 		if x.word = lacks; listed && decide(x) == finish {
 			return true, a.finish(k.Task)
 		}

@@ -163,7 +163,7 @@ func (a *Agent) showJobs(ctx context.Context) (map[task.ID]runner.Job, error) {
 	jobs, err := a.Runner.Jobs(ctx, func() ([]runner.Ref, error) { return nil, nil })
 	alive := make(map[task.ID]runner.Job, len(jobs))
 	for _, job := range jobs {
-		if !job.State.Final() {
+		if !job.Sight.Over() {
 			alive[job.Task] = job
 		}
 	}

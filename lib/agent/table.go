@@ -272,29 +272,31 @@ func (x facts) legal() bool {
 
 // seenAs returns what a place shows of a job; enough says whether one more look without a trace makes that a fact.
 func seenAs(job *runner.Job, fact bool) seen {
-	switch {
-	case job.ID == "", job.Sight == runner.Unclear:
-		return odd
-	case job.Sight == runner.Past:
+	switch job.Sight {
+	case runner.Past:
 		return old
-	case job.Sight.Gone() && fact:
-		return vanished
-	case job.Sight.Gone():
+	case runner.Traceless, runner.Unaccounted:
+		if fact {
+			return vanished
+		}
 		return gone
-	case job.State == task.Running:
-		return runs
-	case !job.State.Final():
+	case runner.Waits:
 		return waits
-	case job.Sight == runner.Outlived:
+	case runner.Runs:
+		return runs
+	case runner.Outlived:
 		return outlived
-	case job.Sight == runner.Unbegun:
+	case runner.Unbegun:
 		return unbegun
-	case job.Sight == runner.Cancelled:
+	case runner.Cancelled:
 		return cancelled
-	case job.State == task.Failed || job.State == task.Error:
-		return failed
+	case runner.Ended:
+		if job.State == task.Failed || job.State == task.Error {
+			return failed
+		}
+		return complete
 	}
-	return complete
+	return odd
 }
 
 // notesOf returns what a job itself says.

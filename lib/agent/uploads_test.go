@@ -60,7 +60,7 @@ func (overRunner) Name() string { return "over" }
 func (overRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error)) (jobs []runner.Job, err error) {
 	refs, err := known()
 	for _, r := range refs {
-		jobs = append(jobs, runner.Job{Task: r.Task, ID: r.Job, State: task.Completed})
+		jobs = append(jobs, runner.Job{Task: r.Task, ID: r.Job, Sight: runner.Ended, End: runner.End{State: task.Completed}})
 	}
 	return jobs, err
 }

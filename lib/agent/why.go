@@ -43,9 +43,9 @@ func (w wait) why(now time.Time) string {
 			return "job " + w.job.ID + ": " + w.job.Reason
 		case !w.job.Sight.Sure():
 			return "job " + w.job.ID + ": its state is not known"
-		case w.job.State == task.Pending && w.job.Reason == "":
+		case w.job.Sight == runner.Waits && w.job.Reason == "":
 			return "job " + w.job.ID + " waits"
-		case w.idle && w.job.State == task.Running && w.job.Reason == "":
+		case w.idle && w.job.Sight == runner.Runs && w.job.Reason == "":
 			return "job " + w.job.ID + " has not begun the command: see its log"
 		}
 		return w.job.Reason

@@ -22,13 +22,13 @@ func TestWhyATaskWaits(t *testing.T) {
 		w    wait
 		want string
 	}{
-		"runs":            {wait{job: runner.Job{ID: "7", State: task.Running}}, ""},
-		"has not begun":   {wait{idle: true, job: runner.Job{ID: "7", State: task.Running}}, "job 7 has not begun the command: see its log"},
-		"is to begin":     {wait{idle: true, job: runner.Job{ID: "7", State: task.Pending, Reason: "Priority"}}, "Priority"},
-		"is held":         {wait{idle: true, job: runner.Job{ID: "7", State: task.Running, Reason: "suspended by Slurm"}}, "suspended by Slurm"},
-		"is suspended":    {wait{job: runner.Job{ID: "7", State: task.Running, Reason: "suspended by Slurm"}}, "suspended by Slurm"},
-		"is in the queue": {wait{job: runner.Job{ID: "7", State: task.Pending, Reason: "held by its owner (JobHeldUser)"}}, "held by its owner (JobHeldUser)"},
-		"has no reason":   {wait{job: runner.Job{ID: "7", State: task.Pending}}, "job 7 waits"},
+		"runs":            {wait{job: runner.Job{ID: "7", Sight: runner.Runs}}, ""},
+		"has not begun":   {wait{idle: true, job: runner.Job{ID: "7", Sight: runner.Runs}}, "job 7 has not begun the command: see its log"},
+		"is to begin":     {wait{idle: true, job: runner.Job{ID: "7", Sight: runner.Waits, Reason: "Priority"}}, "Priority"},
+		"is held":         {wait{idle: true, job: runner.Job{ID: "7", Sight: runner.Runs, Reason: "suspended by Slurm"}}, "suspended by Slurm"},
+		"is suspended":    {wait{job: runner.Job{ID: "7", Sight: runner.Runs, Reason: "suspended by Slurm"}}, "suspended by Slurm"},
+		"is in the queue": {wait{job: runner.Job{ID: "7", Sight: runner.Waits, Reason: "held by its owner (JobHeldUser)"}}, "held by its owner (JobHeldUser)"},
+		"has no reason":   {wait{job: runner.Job{ID: "7", Sight: runner.Waits}}, "job 7 waits"},
 		"is lost":         {wait{job: runner.Job{ID: "7", Sight: runner.Traceless, Reason: "squeue does not show it"}}, "job 7: squeue does not show it"},
 		"is unknown":      {wait{job: runner.Job{ID: "7", Sight: runner.Unclear}}, "job 7: its state is not known"},
 		"is prepared":     {wait{busy: true, held: breaker{Full: true, Of: "alice", Max: 8}}, "its code is being prepared, or its job submitted"},
@@ -106,7 +106,7 @@ func (q *smallQueue) Explain(why map[task.ID]string) error {
 type smallRunner struct {
 	plainRunner
 	told    bool
-	jobs    map[task.ID]task.State
+	jobs    map[task.ID]runner.Sight
 	most    int
 	asked   int // for limits
 	refused int
@@ -123,7 +123,7 @@ func (r *smallRunner) Can() runner.Abilities {
 
 func (r *smallRunner) used() (n int) {
 	for _, s := range r.jobs {
-		if !s.Final() {
+		if !s.Over() {
 			n++
 		}
 	}
@@ -140,14 +140,14 @@ func (r *smallRunner) Start(_ context.Context, s runner.Submission) (runner.Job,
 		r.refused++
 		return runner.Job{}, fmt.Errorf("%w: sbatch: AssocMaxSubmitJobLimit", runner.ErrFull)
 	}
-	r.jobs[s.Task] = task.Pending
-	return runner.Job{Task: s.Task, ID: "j" + string(s.Task), State: task.Pending}, nil
+	r.jobs[s.Task] = runner.Waits
+	return runner.Job{Task: s.Task, ID: "j" + string(s.Task), Sight: runner.Waits}, nil
 }
 
 func (r *smallRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error)) (jobs []runner.Job, err error) {
 	refs, err := known()
 	for _, ref := range refs {
-		jobs = append(jobs, runner.Job{Task: ref.Task, ID: ref.Job, State: r.jobs[ref.Task], Reason: "Priority"})
+		jobs = append(jobs, runner.Job{Task: ref.Task, ID: ref.Job, Sight: r.jobs[ref.Task], Reason: "Priority", End: runner.End{State: task.Completed}})
 	}
 	return jobs, err
 }
@@ -158,7 +158,7 @@ func TestASubmitLimitIsASemaphore(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		p := newPreparing(t, nil)
 		queue := &smallQueue{waiting: map[task.ID]bool{}}
-		r := &smallRunner{told: told, jobs: map[task.ID]task.State{}, most: 8}
+		r := &smallRunner{told: told, jobs: map[task.ID]runner.Sight{}, most: 8}
 		p.Queue, p.Runner, p.Patience = queue, r, time.Hour // all ends of a turn are reported in it
 		p.Transfers.Queue = queue
 		for i := range 24 {
@@ -197,8 +197,8 @@ func TestASubmitLimitIsASemaphore(t *testing.T) {
 			}
 			ended := 0
 			for i := range 24 { // the four oldest end
-				if s, ok := r.jobs[small(i)]; ok && !s.Final() && ended < 4 {
-					r.jobs[small(i)] = task.Completed
+				if s, ok := r.jobs[small(i)]; ok && !s.Over() && ended < 4 {
+					r.jobs[small(i)] = runner.Ended
 					ended++
 				}
 			}

@@ -142,7 +142,7 @@ func (r *instant) Jobs(_ context.Context, known func() ([]runner.Ref, error)) ([
 			return nil, errors.New("a task is known that was never started")
 		}
 		if r.left[ref.Task]--; r.left[ref.Task] == 0 {
-			j.State = task.Completed
+			j.Sight, j.State = runner.Ended, task.Completed
 		}
 		jobs = append(jobs, *j)
 	}
@@ -151,7 +151,7 @@ func (r *instant) Jobs(_ context.Context, known func() ([]runner.Ref, error)) ([
 
 func (r *instant) Start(_ context.Context, s runner.Submission) (runner.Job, error) {
 	r.next++
-	j := &runner.Job{Task: s.Task, ID: fmt.Sprint(r.next), State: task.Running, Submitted: r.now()}
+	j := &runner.Job{Task: s.Task, ID: fmt.Sprint(r.next), Sight: runner.Runs, Submitted: r.now()}
 	r.jobs[s.Task], r.left[s.Task] = j, 5
 	return *j, os.WriteFile(filepath.Join(s.Dir, runner.Output), []byte("hello\n"), 0o600)
 }

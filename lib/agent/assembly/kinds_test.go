@@ -108,7 +108,7 @@ func (b *batch) Start(ctx context.Context, s runner.Submission) (runner.Job, err
 	if !errors.As(err, &exit) {
 		return runner.Job{}, err
 	}
-	b.job = runner.Job{Task: s.Task, ID: "1", State: task.Failed, ExitCode: exit.ExitCode()}
+	b.job = runner.Job{Task: s.Task, ID: "1", Sight: runner.Ended, End: runner.End{State: task.Failed, ExitCode: exit.ExitCode()}}
 	return b.job, nil
 }
 

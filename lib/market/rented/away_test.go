@@ -134,7 +134,7 @@ func TestWaitForTheBill(t *testing.T) {
 			} else {
 				s.clock.pass(2 * time.Hour)
 			}
-			if j := s.turn()[s.job(0)]; j.State != want || j.Cost <= 0 || j.Cost > 0.7 {
+			if j := s.turn()[s.job(0)]; j.Shows() != want || j.Cost <= 0 || j.Cost > 0.7 {
 				t.Errorf("%+v", j)
 			}
 		})
@@ -154,7 +154,7 @@ func TestBillIsNotReady(t *testing.T) {
 		for range 90 {
 			s.turn()
 		}
-		if j := s.turn()[s.job(0)]; j.State.Final() {
+		if j := s.turn()[s.job(0)]; j.Sight.Over() {
 			t.Fatalf("%+v", j)
 		}
 	}
@@ -162,7 +162,7 @@ func TestBillIsNotReady(t *testing.T) {
 	for range 90 {
 		s.turn()
 	}
-	if j := s.turn()[s.job(0)]; j.State != task.Completed {
+	if j := s.turn()[s.job(0)]; j.Shows() != task.Completed {
 		t.Errorf("%+v", j)
 	}
 }
@@ -200,7 +200,7 @@ func TestBillOfManyTasks(t *testing.T) {
 	over := map[task.ID]int{}
 	for range 30 {
 		for id, j := range s.turn() {
-			if j.State.Final() {
+			if j.Sight.Over() {
 				over[id] = j.ExitCode
 			}
 		}

@@ -43,7 +43,7 @@ func TestBill(t *testing.T) {
 	if len(told) != 1 || told[s.job(1)] != 0.0225 {
 		t.Errorf("told are %v", told)
 	}
-	if j := s.turn()[s.job(2)]; j.State != task.Error || !strings.Contains(j.Reason, "and reaches max_cost_per_task") || j.Cost < 3 {
+	if j := s.turn()[s.job(2)]; j.Shows() != task.Error || !strings.Contains(j.Reason, "and reaches max_cost_per_task") || j.Cost < 3 {
 		t.Errorf("%+v", j)
 	}
 	// This bill was there before the end.
@@ -196,12 +196,12 @@ func TestBillOfTheWholeContract(t *testing.T) {
 	s.market.charged = []vastai.Charge{{Instance: i.id, Amount: 0.01, Until: s.clock.Now().Add(9 * 24 * time.Hour)}}
 	s.market.mu.Unlock()
 	s.clock.pass(2 * time.Hour) // at about 0.1 dollars an hour
-	if j := s.turn()[s.job(1)]; j.State.Final() {
+	if j := s.turn()[s.job(1)]; j.Sight.Over() {
 		t.Errorf("%+v", j)
 	}
 	s.clock.pass(24 * time.Hour)
 	s.turn()
-	if j := s.turn()[s.job(1)]; j.State != task.Error || !strings.Contains(j.Reason, "and reaches max_cost_per_task") || j.Cost < 3 {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Error || !strings.Contains(j.Reason, "and reaches max_cost_per_task") || j.Cost < 3 {
 		t.Errorf("%+v", j)
 	}
 }

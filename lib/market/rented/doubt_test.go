@@ -36,7 +36,7 @@ func slow(t *testing.T, retries int) (*stand, *rented) {
 // A machine that was given up keeps the task until it is gone, also one that has not run it yet.
 func TestOneMachineAfterABootFault(t *testing.T) {
 	s, i := slow(t, 0)
-	if j := s.turn()[s.job(1)]; j.State != task.Pending || !strings.Contains(j.Reason, "boot_timeout; another one is ordered when it is gone") {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Pending || !strings.Contains(j.Reason, "boot_timeout; another one is ordered when it is gone") {
 		t.Errorf("%+v", j)
 	}
 	if n := strings.Count(s.said.String(), "instances still exist"); n != 3 { // of six turns
@@ -63,7 +63,7 @@ func TestBegunAfterABootFault(t *testing.T) {
 				if retries > 0 {
 					want = task.Pending
 				}
-				if j.State != want || !strings.Contains(j.Reason, "instance 7000001 may have begun the task before it was gone") {
+				if j.Shows() != want || !strings.Contains(j.Reason, "instance 7000001 may have begun the task before it was gone") {
 					t.Errorf("%+v", j)
 				}
 				s.turn()
@@ -111,13 +111,13 @@ func TestListsLackAnInstance(t *testing.T) {
 	s.turn()
 	s.market.hidden[i.id] = true
 	for range 10 {
-		if j := s.turn()[s.job(1)]; j.State != task.Running {
+		if j := s.turn()[s.job(1)]; j.Shows() != task.Running {
 			t.Fatalf("%+v\n%s", j, s.said)
 		}
 	}
 	s.market.noShow = vastai.ErrUnknown
 	for range 10 {
-		if j := s.turn()[s.job(1)]; j.State != task.Running {
+		if j := s.turn()[s.job(1)]; j.Shows() != task.Running {
 			t.Fatalf("%+v\n%s", j, s.said)
 		}
 	}
@@ -151,7 +151,7 @@ func TestManyVanishAtOnce(t *testing.T) {
 	}
 	s.market.instances = all
 	for _, j := range s.turn() {
-		if j.State != task.Running {
+		if j.Shows() != task.Running {
 			t.Errorf("%+v", j)
 		}
 	}
@@ -162,7 +162,7 @@ func TestManyVanishAtOnce(t *testing.T) {
 		most = max(most, s.market.count()["show"])
 	}
 	for id, j := range s.turn() {
-		if j.State != task.Error {
+		if j.Shows() != task.Error {
 			t.Errorf("%s: %+v", id, j)
 		}
 	}
@@ -292,11 +292,11 @@ func TestLostAnswerBeforeTheAgentWasAway(t *testing.T) {
 			}
 			s.track(1, job.ID)
 			for range 80 {
-				if job = s.turn()[s.job(1)]; job.State == c.want {
+				if job = s.turn()[s.job(1)]; job.Shows() == c.want {
 					break
 				}
 			}
-			if n := s.market.count()["order"]; job.State != c.want || n != c.orders || !strings.Contains(job.Reason, c.why) {
+			if n := s.market.count()["order"]; job.Shows() != c.want || n != c.orders || !strings.Contains(job.Reason, c.why) {
 				t.Errorf("%+v, %d orders\n%s", job, n, s.said)
 			}
 			if lost := len(s.events("lost")); lost != c.retries {

@@ -145,8 +145,8 @@ func TestFormerOrdersEnd(t *testing.T) {
 	jobs := map[task.ID]string{}
 	for range 8 {
 		for id, j := range s.turn() {
-			if _, known := jobs[id]; j.State.Final() && !known {
-				jobs[id] = fmt.Sprint(j.State, " ", j.ExitCode)
+			if _, known := jobs[id]; j.Sight.Over() && !known {
+				jobs[id] = fmt.Sprint(j.Shows(), " ", j.ExitCode)
 			}
 		}
 		if _, err := s.Start(t.Context(), s.submission(2)); err != nil {

@@ -42,7 +42,7 @@ func TestOddRowOfAnother(t *testing.T) {
 			for range 4 {
 				s.turn()
 			}
-			if j := s.turn()[s.job(2)]; j.State != task.Error || !strings.Contains(j.Reason, "has disappeared") {
+			if j := s.turn()[s.job(2)]; j.Shows() != task.Error || !strings.Contains(j.Reason, "has disappeared") {
 				t.Errorf("%q: %+v", odd, j)
 			}
 			s.begin(3)
@@ -59,7 +59,7 @@ func TestOddRowOfATask(t *testing.T) {
 	s.market.instances, s.market.oddLabels = nil, []string{s.label(s.job(1), 1, 1) + ":end=0"}
 	s.market.mu.Unlock()
 	for range 5 {
-		if j := s.turn()[s.job(1)]; j.State.Final() || j.Sight.Gone() {
+		if j := s.turn()[s.job(1)]; j.Sight.Over() || j.Sight.Gone() {
 			t.Fatalf("%+v", j)
 		}
 	}
@@ -88,7 +88,7 @@ func TestJournalCannotBeWritten(t *testing.T) {
 		if _, err := s.Start(t.Context(), s.submission(2)); err == nil {
 			t.Error("it was started")
 		}
-		if j := s.turn()[s.job(1)]; j.State.Final() || j.Sight.Sure() {
+		if j := s.turn()[s.job(1)]; j.Sight.Over() || j.Sight.Sure() {
 			t.Errorf("%+v", j)
 		}
 	}
@@ -98,7 +98,7 @@ func TestJournalCannotBeWritten(t *testing.T) {
 	if err := errors.Join(os.Remove(journal), os.Rename(journal+".kept", journal)); err != nil {
 		t.Fatal(err)
 	}
-	if j := s.turn()[s.job(1)]; j.State != task.Failed || j.ExitCode != 3 {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Failed || j.ExitCode != 3 {
 		t.Errorf("%+v", j)
 	}
 	for range 12 {
@@ -173,7 +173,7 @@ func TestPartialList(t *testing.T) {
 	s.market.instances, s.market.odd = nil, 1
 	s.market.mu.Unlock()
 	for range 10 {
-		if j := s.turn()[s.job(1)]; j.State.Final() || j.Sight.Gone() {
+		if j := s.turn()[s.job(1)]; j.Sight.Over() || j.Sight.Gone() {
 			t.Fatalf("%+v", j)
 		}
 	}
@@ -186,7 +186,7 @@ func TestPartialList(t *testing.T) {
 	s.market.mu.Lock()
 	s.market.instances, s.market.odd = []*rented{i}, 0
 	s.market.mu.Unlock()
-	if j := s.turn()[s.job(1)]; j.State != task.Running {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Running {
 		t.Errorf("%+v", j)
 	}
 }
@@ -202,12 +202,12 @@ func TestListReadTwice(t *testing.T) {
 	s.turn()
 	for range 5 {
 		jobs, err := s.Jobs(t.Context(), func() ([]runner.Ref, error) { return s.refs, nil })
-		if err != nil || jobs[0].State.Final() {
+		if err != nil || jobs[0].Sight.Over() {
 			t.Fatalf("%+v, %v", jobs, err)
 		}
 	}
 	s.turn()
-	if j := s.turn()[s.job(1)]; j.State != task.Error {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Error {
 		t.Errorf("%+v", j)
 	}
 }
@@ -228,7 +228,7 @@ func TestGoneUnseen(t *testing.T) {
 			for range 6 {
 				job = s.turn()[s.job(1)]
 			}
-			if again := len(s.market.instances) == 1; again != (retries > 0) || again == (job.State == task.Error) {
+			if again := len(s.market.instances) == 1; again != (retries > 0) || again == (job.Shows() == task.Error) {
 				t.Errorf("retries %d: %+v", retries, job)
 			}
 			if retries == 0 && !strings.Contains(job.Reason, "whether the task has run is not known") {
@@ -246,7 +246,7 @@ func TestOfflineUnseen(t *testing.T) {
 	for range 8 {
 		job = s.turn()[s.job(1)]
 	}
-	if job.State != task.Error || !strings.Contains(job.Reason, "it is offline since before the task was seen running") || s.market.next != 7000001 {
+	if job.Shows() != task.Error || !strings.Contains(job.Reason, "it is offline since before the task was seen running") || s.market.next != 7000001 {
 		t.Errorf("%+v, %d instances", job, s.market.next-7000000)
 	}
 }
@@ -317,7 +317,7 @@ func TestDestroyedItself(t *testing.T) {
 				return
 			}
 			const awaited = "maybe after the end of its task: waiting for the bill, which shows the exit code"
-			if j := s.turn()[s.job(1)]; j.State.Final() != (c.noBill != nil) || c.noBill == nil && (strings.Count(s.output(1), awaited) != 1 || strings.Count(s.said.String(), awaited) != 1) {
+			if j := s.turn()[s.job(1)]; j.Sight.Over() != (c.noBill != nil) || c.noBill == nil && (strings.Count(s.output(1), awaited) != 1 || strings.Count(s.said.String(), awaited) != 1) {
 				t.Errorf("%+v\n%s\n%s", j, s.output(1), s.said)
 			}
 			s.market.mu.Lock()
@@ -331,7 +331,7 @@ func TestDestroyedItself(t *testing.T) {
 			if c.never {
 				s.clock.pass(36 * time.Hour)
 			}
-			if j := s.turn()[s.job(1)]; !j.State.Final() || !strings.Contains(j.Reason, c.want) {
+			if j := s.turn()[s.job(1)]; !j.Sight.Over() || !strings.Contains(j.Reason, c.want) {
 				t.Errorf("%+v", j)
 			}
 			if told := strings.Contains(s.output(1), "[the end of the log could not be read: "); told != (c.billed != "") {

@@ -22,7 +22,7 @@ func TestOneLogRefused(t *testing.T) {
 	ended(s.begin(2), 0)
 	ended(s.begin(3), 4)
 	jobs := s.turn()
-	if jobs[s.job(1)].State != task.Running || jobs[s.job(2)].State != task.Completed || jobs[s.job(3)].State != task.Failed || jobs[s.job(3)].ExitCode != 4 {
+	if jobs[s.job(1)].Shows() != task.Running || jobs[s.job(2)].Shows() != task.Completed || jobs[s.job(3)].Shows() != task.Failed || jobs[s.job(3)].ExitCode != 4 {
 		t.Errorf("%+v", jobs)
 	}
 	s.turn()
@@ -61,7 +61,7 @@ func TestSlowLogs(t *testing.T) {
 			break
 		}
 		for id, j := range s.turn() {
-			if j.State == task.Completed || j.State == task.Failed || j.State == task.Error {
+			if j.Shows() == task.Completed || j.Shows() == task.Failed || j.Shows() == task.Error {
 				over[id] = j
 			}
 		}
@@ -69,7 +69,7 @@ func TestSlowLogs(t *testing.T) {
 	patient.Store(true)
 	s.turn() // its requests come after those to destroy, which no earlier turn has waited for
 	for n := range all {
-		if j := over[s.job(n)]; j.ExitCode != n || j.State == task.Error || j.State == "" {
+		if j := over[s.job(n)]; j.ExitCode != n || j.Shows() == task.Error || j.Shows() == "" {
 			t.Errorf("task %d: %+v", n, j)
 		}
 		if has := strings.Contains(s.output(n), "the end of the log could not be read"); has != (n == 0) {
@@ -93,7 +93,7 @@ func TestManyEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, j := range jobs {
-		if j.State != task.Completed {
+		if j.Shows() != task.Completed {
 			t.Errorf("%+v", j)
 		}
 	}
@@ -134,7 +134,7 @@ func TestManyEndsByLabel(t *testing.T) {
 		t.Errorf("%d logs were read at a time", n)
 	}
 	for _, j := range jobs {
-		if j.State != task.Completed {
+		if j.Shows() != task.Completed {
 			t.Errorf("%+v", j)
 		}
 	}
@@ -164,7 +164,7 @@ func TestFastOutput(t *testing.T) {
 	}
 	write(2_500)
 	ended(i, 0)
-	if j := s.turn()[s.job(1)]; j.State != task.Completed || s.output(1) != all.String() {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Completed || s.output(1) != all.String() {
 		t.Errorf("%+v, %d bytes of %d", j, len(s.output(1)), all.Len())
 	}
 }

@@ -100,7 +100,7 @@ func TestGivenUpCounts(t *testing.T) {
 		s.turn()
 	}
 	j := s.turn()[s.job(1)]
-	if len(s.market.instances) != 0 || j.State != task.Error || !strings.Contains(j.Reason, "max_cost_per_task: the task has cost $0.6") || j.Cost < 0.6 {
+	if len(s.market.instances) != 0 || j.Shows() != task.Error || !strings.Contains(j.Reason, "max_cost_per_task: the task has cost $0.6") || j.Cost < 0.6 {
 		t.Errorf("%+v, %+v\n%s", s.market.instances, j, s.said)
 	}
 }
@@ -144,12 +144,12 @@ func TestMaxCostPerDay(t *testing.T) {
 	s.clock.pass(30 * time.Minute)
 	ended(s.market.instances[0], 0)
 	s.turn()
-	if j := s.turn()[s.job(1)]; j.State != task.Running {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Running {
 		t.Errorf("%+v", j)
 	}
 	s.clock.pass(90 * time.Minute) // 3 x 0.15 + 2 x 0.45
 	for n, state := range []task.State{"", task.Error, task.Error} {
-		if j := s.turn()[s.job(n)]; n > 0 && (j.State != state || !strings.Contains(j.Reason, "today, and reaches max_cost_per_day")) {
+		if j := s.turn()[s.job(n)]; n > 0 && (j.Shows() != state || !strings.Contains(j.Reason, "today, and reaches max_cost_per_day")) {
 			t.Errorf("%d: %+v", n, j)
 		}
 	}

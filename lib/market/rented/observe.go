@@ -147,7 +147,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if !seen[ref.Job] {
 			job := r.traceless(ref)
 			l, ok := ParseLabel(ref.Job)
-			gone := job.Sight == runner.Traceless || job.State == task.Error && job.ExitCode == 0
+			gone := job.Sight == runner.Traceless || job.Sight.Over() && job.State == task.Error && job.ExitCode == 0
 			if ok && gone && open[nameOf(l.Task, l.Attempt)] {
 				// Another process works on its order, or the order cannot be read.
 				job = runner.Job{
@@ -246,7 +246,7 @@ func (r *Runner) traceless(ref runner.Ref) runner.Job {
 			return r.state(o, runner.Recorded) // its end was never reported
 		}
 	}
-	job.State, job.Reason = task.Error, "the instance is gone without a trace"
+	job.Sight, job.State, job.Reason = runner.Ended, task.Error, "the instance is gone without a trace"
 	return runner.Believe(job, runner.Proof{Looks: 1, For: lostGrace, Why: "no trace of the instance"}, ref, false, r.now())
 }
 

@@ -87,10 +87,10 @@ func TestOneOrderBroken(t *testing.T) {
 	}
 	for range 5 {
 		jobs := s.turn()
-		if j := jobs[s.job(1)]; j.Sight != runner.Unclear || j.State.Final() {
+		if j := jobs[s.job(1)]; j.Sight != runner.Unclear || j.Sight.Over() {
 			t.Errorf("%+v", j)
 		}
-		if j := jobs[s.job(2)]; j.State != task.Completed {
+		if j := jobs[s.job(2)]; j.Shows() != task.Completed {
 			t.Errorf("%+v", j)
 		}
 	}
@@ -172,7 +172,7 @@ func TestWrongMachine(t *testing.T) {
 	i := s.begin(1)
 	i.fields["disk_space"], i.fields["actual_status"] = 8.5, "loading"
 	jobs := s.turn()
-	if j := jobs[s.job(1)]; j.State.Final() {
+	if j := jobs[s.job(1)]; j.Sight.Over() {
 		t.Errorf("%+v", j)
 	}
 	if e := s.events("fault"); len(e) != 1 || !strings.Contains(e[0].Reason, `does not meet "disk 20", and has cost $0.0`) || e[0].Cost <= 0 || e[0].Machine != 1 {
@@ -208,7 +208,7 @@ func TestImageWithoutAShell(t *testing.T) {
 	i := s.begin(1)
 	i.fields["actual_status"] = "created"
 	i.message = `Error response from daemon: OCI runtime create failed: runc create failed: unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory: unknown`
-	if j := s.turn()[s.job(1)]; j.State != task.Error || !strings.Contains(j.Reason, "the image has no /bin/sh") {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Error || !strings.Contains(j.Reason, "the image has no /bin/sh") {
 		t.Errorf("%+v", j)
 	}
 	s.turn()

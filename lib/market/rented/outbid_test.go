@@ -41,12 +41,12 @@ func TestOutbid(t *testing.T) {
 		}
 		i = s.market.instances[0]
 		i.prints(fmt.Sprintf("again %d\n", loss))
-		if j := s.turn()[s.job(1)]; j.State != task.Running || j.Restarts != loss {
+		if j := s.turn()[s.job(1)]; j.Shows() != task.Running || j.Restarts != loss {
 			t.Errorf("loss %d: %+v", loss, j)
 		}
 	}
 	j := s.turn()[s.job(1)]
-	if j.State != task.Error || !strings.Contains(j.Reason, "it was outbid; the task was started again 2 of 2 times that retries_on_loss allows") {
+	if j.Shows() != task.Error || !strings.Contains(j.Reason, "it was outbid; the task was started again 2 of 2 times that retries_on_loss allows") {
 		t.Errorf("%+v", j)
 	}
 	if s.market.most != 1 || len(s.events("lost")) != 2 {
@@ -68,7 +68,7 @@ func TestOutbidWithoutALog(t *testing.T) {
 	for range 8 {
 		s.turn()
 	}
-	if j := s.turn()[s.job(1)]; j.State.Final() || len(s.events("lost")) != 1 || len(s.market.instances) != 1 || s.market.instances[0] == i || s.market.most != 1 {
+	if j := s.turn()[s.job(1)]; j.Sight.Over() || len(s.events("lost")) != 1 || len(s.market.instances) != 1 || s.market.instances[0] == i || s.market.most != 1 {
 		t.Errorf("%+v, %+v", j, s.events("lost"))
 	}
 	if out := s.output(1); !strings.Contains(out, "first\n[the end of the log could not be read: ") {
@@ -82,7 +82,7 @@ func TestOutbidAfterTheEnd(t *testing.T) {
 	s.Bid, s.Retries = 0.2, 5
 	ended(s.begin(1), 0)
 	for range 4 {
-		if j := s.turn()[s.job(1)]; j.State != task.Completed {
+		if j := s.turn()[s.job(1)]; j.Shows() != task.Completed {
 			t.Errorf("%+v", j)
 		}
 	}
@@ -128,7 +128,7 @@ func TestHostLost(t *testing.T) {
 				j = s.turn()[s.job(1)]
 				want = task.Running
 			}
-			if j.State != want || s.market.most != 1 {
+			if j.Shows() != want || s.market.most != 1 {
 				t.Errorf("retries %d: %+v, %d at once", retries, j, s.market.most)
 			}
 		})

@@ -611,20 +611,21 @@ func (r *Runner) say(what string, o *order, more ...any) {
 // state returns the job of an order.
 func (r *Runner) state(o *order, claim runner.Claim) runner.Job {
 	job := runner.Job{
-		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Claim: claim,
+		Task: o.Task, ID: r.job(o), Sight: runner.Waits, Reason: o.Status, Claim: claim,
 		Submitted: o.Last().Born, Restarts: max(0, o.Instances()-1),
 	}
 	own := o.Own()
 	switch {
 	case o.End != nil:
-		job.State, job.ExitCode, job.Reason, job.Rent = o.End.State, o.End.Code, o.End.Reason, r.rent(o)
+		job.Sight, job.Reason = runner.Ended, o.End.Reason
+		job.End = runner.End{State: o.End.State, ExitCode: o.End.Code, Rent: r.rent(o)}
 		if o.End.Cancelled {
 			job.Sight = runner.Cancelled
 		}
 	case own.Looks[life.Offline].Times > 0 && !own.Ran.IsZero():
-		job.State, job.Sight = task.Running, runner.Unclear
+		job.Sight = runner.Unclear
 	case !own.Ran.IsZero():
-		job.State, job.Reason = task.Running, ""
+		job.Sight, job.Reason = runner.Runs, ""
 	}
 	return job
 }

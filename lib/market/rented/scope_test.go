@@ -35,7 +35,7 @@ func TestNoCredit(t *testing.T) {
 		}
 	}
 	for n := range 4 {
-		if j := s.turn()[s.job(n)]; j.State != task.Pending || !strings.Contains(j.Reason, "no credit: ") {
+		if j := s.turn()[s.job(n)]; j.Shows() != task.Pending || !strings.Contains(j.Reason, "no credit: ") {
 			t.Errorf("%d: %+v", n, j)
 		}
 	}
@@ -50,7 +50,7 @@ func TestNoCredit(t *testing.T) {
 		s.turn()
 	}
 	for n := range 4 {
-		if j := s.turn()[s.job(n)]; j.State != task.Running {
+		if j := s.turn()[s.job(n)]; j.Shows() != task.Running {
 			t.Errorf("%d: %+v", n, j)
 		}
 	}
@@ -66,7 +66,7 @@ func TestNoCreditNoRule(t *testing.T) {
 	for range 4 {
 		s.turn()
 	}
-	if j := s.turn()[s.job(1)]; j.State != task.Error || !strings.Contains(j.Reason, "no credit: the market has stopped all instances, as the account has $0.00") {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Error || !strings.Contains(j.Reason, "no credit: the market has stopped all instances, as the account has $0.00") {
 		t.Errorf("%+v", j)
 	}
 }
@@ -80,7 +80,7 @@ func TestNoCreditUnknown(t *testing.T) {
 	i.fields["actual_status"], i.fields["intended_status"] = "exited", "stopped"
 	s.market.account = vastai.ErrUnknown
 	for range 6 {
-		if j := s.turn()[s.job(1)]; j.State.Final() {
+		if j := s.turn()[s.job(1)]; j.Sight.Over() {
 			t.Fatalf("%+v", j)
 		}
 	}

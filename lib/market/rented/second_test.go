@@ -193,18 +193,18 @@ func (s *stand) start(m *second, n int) *pod {
 func TestSecondMarket(t *testing.T) {
 	s, m := newSecond(t)
 	p := s.start(m, 1)
-	if j := s.turn()[s.job(1)]; j.State != task.Pending || j.Reason != "the machine loads the image" {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Pending || j.Reason != "the machine loads the image" {
 		t.Errorf("%+v", j)
 	}
 	p.status = "up"
 	nonce := p.env[entry.NonceEnv]
 	m.mail.output[nonce] = "@0 one\n"
-	if j := s.turn()[s.job(1)]; j.State != task.Running {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Running {
 		t.Errorf("%+v", j)
 	}
 	m.mail.output[nonce] += "@4 two\n"
 	m.mail.ends[nonce] = "3"
-	if j := s.turn()[s.job(1)]; j.State != task.Failed || j.ExitCode != 3 {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Failed || j.ExitCode != 3 {
 		t.Errorf("%+v", j)
 	}
 	if out := s.output(1); out != "one\ntwo\n" {
@@ -235,7 +235,7 @@ func TestSecondMarketFails(t *testing.T) {
 	p.status = "up"
 	s.turn()
 	for m.empty = 20; m.empty > 0; {
-		if j := s.turn()[s.job(1)]; j.State != task.Running {
+		if j := s.turn()[s.job(1)]; j.Shows() != task.Running {
 			t.Fatalf("%+v", j)
 		}
 	}

@@ -33,7 +33,7 @@ func TestSuspendedWhileItBoots(t *testing.T) {
 	s.clock.pass(time.Minute)
 	s.stalls(time.Hour)
 	i.fields["actual_status"] = "running"
-	if j := s.turn()[s.job(1)]; j.State != task.Running || s.market.count()["order"] != 1 {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Running || s.market.count()["order"] != 1 {
 		t.Errorf("%+v\n%s", j, s.said)
 	}
 }
@@ -48,7 +48,7 @@ func TestSuspendedWhileListsLag(t *testing.T) {
 	s.clock.pass(5 * time.Second)
 	s.stalls(time.Hour)
 	s.market.instances = []*rented{i}
-	if j := s.turn()[s.job(1)]; j.State != task.Running {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Running {
 		t.Errorf("%+v\n%s", j, s.said)
 	}
 }
@@ -122,7 +122,7 @@ func TestKilledWhileItReadsLogs(t *testing.T) {
 		if j, ok := s.turn()[lost.Task]; ok {
 			last = j
 		}
-		if last.State != "" {
+		if last.Shows() != "" {
 			continue
 		}
 		if _, err := s.Start(t.Context(), lost); err != nil && !errors.Is(err, runner.ErrLater) {
@@ -132,7 +132,7 @@ func TestKilledWhileItReadsLogs(t *testing.T) {
 	if n := s.market.count()["order"]; n != 0 {
 		t.Errorf("ordered again %d times\n%s", n, s.said)
 	}
-	if last.ExitCode != 2 || last.State != task.Failed {
+	if last.ExitCode != 2 || last.Shows() != task.Failed {
 		t.Errorf("%+v\n%s", last, s.said)
 	}
 }

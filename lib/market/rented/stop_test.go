@@ -39,7 +39,7 @@ func TestStopOne(t *testing.T) {
 	if err := s.Stop(t.Context(), s.refs[0]); err != nil {
 		t.Errorf("again: %v", err)
 	}
-	if j := s.turn()[s.job(1)]; j.State != task.Stopped || j.Sight != runner.Cancelled {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Stopped || j.Sight != runner.Cancelled {
 		t.Errorf("%+v", j)
 	}
 }
@@ -63,7 +63,7 @@ func TestLimitAfterTheEnd(t *testing.T) {
 	i.prints("more of a child's words\n")
 	i.label += ":end=0"
 	s.clock.pass(2 * time.Hour)
-	if j := s.turn()[s.job(1)]; j.State != task.Completed {
+	if j := s.turn()[s.job(1)]; j.Shows() != task.Completed {
 		t.Errorf("%+v", j)
 	}
 }

@@ -35,7 +35,7 @@ func TestUnbegun(t *testing.T) {
 				j = s.turn()[s.job(1)]
 			}
 			faults := s.events("fault")
-			if len(s.market.instances) != 1 || s.market.instances[0] == i || s.market.most != 1 || j.State != task.Running || len(faults) != 1 || len(s.events("lost")) != 0 {
+			if len(s.market.instances) != 1 || s.market.instances[0] == i || s.market.most != 1 || j.Shows() != task.Running || len(faults) != 1 || len(s.events("lost")) != 0 {
 				t.Fatalf("%+v, %+v, %+v\n%s", s.market.instances, j, faults, s.said)
 			}
 			if how == "log" && !strings.Contains(faults[0].Reason, "does not work: it has 2 GPUs instead of 1") {
@@ -47,7 +47,7 @@ func TestUnbegun(t *testing.T) {
 			again := s.market.instances[0]
 			again.prints("it runs\n")
 			ended(again, 0)
-			if j := s.turn()[s.job(1)]; j.State != task.Completed || s.output(1) != "it runs\n" {
+			if j := s.turn()[s.job(1)]; j.Shows() != task.Completed || s.output(1) != "it runs\n" {
 				t.Errorf("%+v %q", j, s.output(1))
 			}
 		})
@@ -150,7 +150,7 @@ func TestOutputWithoutOffsets(t *testing.T) {
 			j := s.turn()[s.job(1)]
 			s.turn()
 			out, last := s.output(1), fmt.Sprintf("\nline %d\n", lines-1)
-			if j.State != task.Failed || j.ExitCode != 3 || !strings.HasSuffix(out, last) || strings.Count(out, last) != 1 ||
+			if j.Shows() != task.Failed || j.ExitCode != 3 || !strings.HasSuffix(out, last) || strings.Count(out, last) != 1 ||
 				strings.HasPrefix(out, missing+"line ") != cut {
 				t.Errorf("%+v, %d bytes, from %.60q", j, len(out), out)
 			}

@@ -200,15 +200,33 @@ type Job struct {
 	Submitted time.Time
 	Restarts  int
 
-	State    task.State // pending, running or final, as far as Sight lets anything be known
-	Sight    Sight
-	Reason   string // for people
+	Sight  Sight
+	Reason string // for people
+	End           // if it has ended
+}
+
+// End is how a job has ended.
+type End struct {
+	State    task.State // a final one
 	ExitCode int
 	// Cause is why a job has failed, as rules of lib/task/need name it, if that is one of their reasons
 	// except the exit code. Had is what the job had then, where that is known.
 	Cause     string
 	Had       Had
-	task.Rent // of an ended job, if jobs of this runner cost money
+	task.Rent // if jobs of this runner cost money
+}
+
+// Shows returns the state of a task whose job is seen so; "" if nothing is known.
+func (j Job) Shows() task.State {
+	switch {
+	case j.Sight == Waits:
+		return task.Pending
+	case j.Sight == Runs:
+		return task.Running
+	case j.Sight.Over():
+		return j.State
+	}
+	return ""
 }
 
 // Claim says how a job came to be that of its task.
@@ -224,13 +242,14 @@ const (
 	Strange
 )
 
-// Sight says what a state is worth.
+// Sight is what a place shows of a job.
 //
-//	                 it has ended as State says:         nothing follows yet:
-//	pending, running ──► Shown      by itself            Past         an old record alone shows it
-//	   │       (Shown)   Cancelled  it was cancelled     Unclear      it is not known at this time
-//	   │                 Outlived   and is shown still   Traceless    unclear, as it has left no trace
-//	   └───────────────► Unbegun    before its command   Unaccounted  traceless, and accounting, which answered, lacks it too
+//	nothing follows yet:                                                it has ended, as its End says:
+//	Unclear      it is not known at this time           Waits ──► Runs ──► Ended      by itself
+//	Past         an old record alone shows it             │                Cancelled  it was cancelled
+//	Traceless    unclear, as it has left no trace         │                Outlived   and is shown still
+//	Unaccounted  traceless, and accounting, which         └──────────────► Unbegun    before its command
+//	             answered, lacks it too
 //
 // Only the agent knows whether it has cancelled a job itself. An outlived job is one that the scheduler shows as running though
 // its command has ended long ago: it is to be cancelled. After Unbegun the task may be submitted again: it is proven that the
@@ -238,21 +257,26 @@ const (
 type Sight int
 
 const (
-	Shown Sight = iota
+	Unclear Sight = iota
+	Past
+	Traceless
+	Unaccounted
+	Waits
+	Runs
+	Ended
 	Cancelled
 	Outlived
 	Unbegun
-	Past
-	Unclear
-	Traceless
-	Unaccounted
 )
 
-// Sure reports whether the state is known, so that something may follow from it.
-func (s Sight) Sure() bool { return s < Past }
+// Sure reports whether something may follow.
+func (s Sight) Sure() bool { return s >= Waits }
 
 // Gone reports whether the job has left no trace.
-func (s Sight) Gone() bool { return s >= Traceless }
+func (s Sight) Gone() bool { return s == Traceless || s == Unaccounted }
+
+// Over reports whether the job has ended.
+func (s Sight) Over() bool { return s >= Ended }
 
 // Proof is how long a job must have left no trace, or an odd one, before what its place shows is believed: lists lag, are short,
 // and are wrong after a crash. The zero value: it is believed at once.

@@ -54,7 +54,7 @@ func TestMemoryIsLimitedByTheKernel(t *testing.T) {
 			must(t, err)
 			r := Runner{Dir: t.TempDir(), MaxJobs: 1, Now: clock.Now}
 			got := r.observe(runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1})
-			if got.State != tt.want || got.Reason != tt.reason || (got.Cause == need.OOM) != (tt.want == task.Error) {
+			if got.Shows() != tt.want || got.Reason != tt.reason || (got.Cause == need.OOM) != (tt.want == task.Error) {
 				t.Errorf("%+v; output %s", got, output)
 			}
 			if tt.want == task.Error && got.Had.Memory != 64<<20 {

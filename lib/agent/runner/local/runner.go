@@ -153,7 +153,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 			return runner.Job{}, err
 		}
 	}
-	return runner.Job{Task: s.Task, ID: t.Job, State: task.Pending, Submitted: t.Submitted, Claim: claim}, r.wake()
+	return runner.Job{Task: s.Task, ID: t.Job, Sight: runner.Waits, Submitted: t.Submitted, Claim: claim}, r.wake()
 }
 
 // wake starts a worker, unless all slots are taken.
@@ -208,7 +208,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 				isKnown[ref.Task] = true
 				jobs = append(jobs, job)
 			}
-			if place == takenDir && job.State.Final() { // its worker was killed
+			if place == takenDir && job.Sight.Over() { // its worker was killed
 				if err := ignoreMissing(os.Remove(path)); err != nil {
 					return nil, err
 				}
@@ -259,12 +259,12 @@ func (r *Runner) observe(ref runner.Ref) runner.Job {
 	}
 	// The worker of an earlier attempt may still hold the record.
 	if has, _, runs, err := running(r.Dir, ref.Dir); err == nil && runs && (has.Job == "" || has.Job == ref.Job) {
-		job.State = task.Running
+		job.Sight = runner.Runs
 		return job
 	}
 	if t, err := readTicket(ref.Dir); err == nil && t.Job == ref.Job {
 		if _, err := os.Stat(filepath.Join(r.Dir, waitingDir, t.Ticket)); err == nil {
-			job.State, job.Reason = task.Pending, fmt.Sprintf("waiting for room on this machine (local.max_jobs: %d)", r.MaxJobs)
+			job.Sight, job.Reason = runner.Waits, fmt.Sprintf("waiting for room on this machine (local.max_jobs: %d)", r.MaxJobs)
 			if why := problem(filepath.Join(r.Dir, workerProblem)); why != "" {
 				job.Reason = "the worker failed: " + why
 			}
@@ -274,15 +274,13 @@ func (r *Runner) observe(ref runner.Ref) runner.Job {
 	if finished(ref, &job, false) { // it ended between the two checks
 		return job
 	}
-	why := problem(filepath.Join(ref.Dir, jobProblem))
-	switch {
+	job.Sight, job.State, job.Reason = runner.Ended, task.Error, "the job is gone without a trace; was the machine restarted?"
+	switch why := problem(filepath.Join(ref.Dir, jobProblem)); {
 	case cancelled(ref.Dir, ref.Job):
-		job.State, job.Sight, job.Reason = task.Error, runner.Cancelled, "the job was cancelled"
+		job.Sight, job.Reason = runner.Cancelled, "the job was cancelled"
 		return job
 	case why != "":
-		job.State, job.Reason = task.Error, "the worker could not run the job: "+why
-	default:
-		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
+		job.Reason = "the worker could not run the job: " + why
 	}
 	return runner.Believe(job, runner.Proof{Looks: runner.Fact, Why: "no trace of the job"}, ref, false, r.now())
 }
@@ -300,6 +298,7 @@ func finished(ref runner.Ref, job *runner.Job, lives bool) bool {
 	if err != nil || !run.Over() || lives && !run.Closed {
 		return false
 	}
+	job.Sight = runner.Ended
 	if cancelled(ref.Dir, ref.Job) {
 		job.Sight = runner.Cancelled
 	}
@@ -342,7 +341,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		switch {
 		case err != nil:
 			return err
-		case !held && job.State.Final(): // a worker that takes it now finds it cancelled
+		case !held && job.Sight.Over(): // a worker that takes it now finds it cancelled
 			return nil
 		case clock.Since(start) > r.StopWait:
 			return fmt.Errorf("job %s has not ended within %v of SIGTERM", ref.Job, r.StopWait)

@@ -40,7 +40,7 @@ func (m host) start(id task.ID, script string) runner.Ref {
 		m.t.Fatal(err)
 	}
 	job, err := m.Start(m.t.Context(), runner.Submission{Task: id, Dir: dir, Attempt: 1})
-	if err != nil || job.State != task.Pending || job.ID == "" {
+	if err != nil || job.Shows() != task.Pending || job.ID == "" {
 		m.t.Fatalf("%+v, %v", job, err)
 	}
 	return runner.Ref{Task: id, Job: job.ID, Dir: dir}
@@ -57,7 +57,7 @@ func (m host) work() {
 func (m host) check(ref runner.Ref, want string) {
 	m.t.Helper()
 	job := m.observe(ref)
-	state := string(job.State)
+	state := string(job.Shows())
 	if !job.Sight.Sure() {
 		state = "unknown"
 	}
@@ -108,7 +108,7 @@ func TestWork(t *testing.T) {
 	}
 	m.work()
 	jobs, err := m.Jobs(t.Context(), func() ([]runner.Ref, error) { return []runner.Ref{first, second}, nil })
-	if err != nil || len(jobs) != 2 || jobs[0].State != task.Completed || jobs[1].State != task.Failed {
+	if err != nil || len(jobs) != 2 || jobs[0].Shows() != task.Completed || jobs[1].Shows() != task.Failed {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 }

@@ -57,7 +57,7 @@ func TestAccountingThatHangs(t *testing.T) {
 func TestARecordedEndWithoutAccounting(t *testing.T) {
 	e := evidence{journal: true, owner: "7", books: silent, now: now, run: record.Run{Begun: true, Ended: true, Closed: true, Code: 4}}
 	e.ref.Job = "7"
-	if job := e.judge(); job.State != task.Failed || job.ExitCode != 4 || !job.Sight.Sure() {
+	if job := e.judge(); job.Shows() != task.Failed || job.ExitCode != 4 || !job.Sight.Sure() {
 		t.Errorf("%+v", job)
 	}
 	e.run.Closed = false // the job script runs

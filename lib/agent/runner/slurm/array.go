@@ -200,7 +200,7 @@ func (r *Runner) StartAll(ctx context.Context, all []runner.Submission) []runner
 		array, err := r.submitArray(ctx, subs)
 		if err == nil {
 			for k, i := range at {
-				results[i].Job = runner.Job{Task: all[i].Task, ID: slurm.Element(array, k), State: task.Pending, Submitted: r.now()}
+				results[i].Job = runner.Job{Task: all[i].Task, ID: slurm.Element(array, k), Sight: runner.Waits, Submitted: r.now()}
 			}
 			return results
 		}

@@ -59,7 +59,7 @@ func TestEqualTasksAreOneArray(t *testing.T) {
 	var got []string
 	for i, s := range started {
 		got = append(got, s.Job.ID)
-		if s.Err != nil || (s.Job.Claim == runner.Found) != (i == 1) || s.Job.State != task.Pending {
+		if s.Err != nil || (s.Job.Claim == runner.Found) != (i == 1) || s.Job.Shows() != task.Pending {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -77,7 +77,7 @@ func TestEqualTasksAreOneArray(t *testing.T) {
 	}
 	// Each of them is seen as a job by itself; and is adopted when it is started once more.
 	jobs, err := r.Jobs(t.Context(), known(runner.Ref{Task: "t2", Job: "201_1"}))
-	if err != nil || len(jobs) != 4 || jobs[0].ID != "201_1" || jobs[0].State != task.Pending {
+	if err != nil || len(jobs) != 4 || jobs[0].ID != "201_1" || jobs[0].Shows() != task.Pending {
 		t.Fatalf("%+v, %v", jobs, err)
 	}
 	all[3].Again = true
@@ -199,7 +199,7 @@ func TestArraysOfTheUsersOwn(t *testing.T) {
 	c := &cluster{rows: []string{row("5_[0,2,4,6,8,10", "PENDING", ""), row("6_[0-9,...]", "PENDING", "PONOS"), row("7_[1-3%2]", "PENDING", "PONOS_TASK=a"), row("7_0", "RUNNING", "PONOS_TASK=a")}}
 	r := newArrayRunner(c)
 	jobs, err := r.Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}))
-	if err != nil || len(jobs) != 1 || jobs[0].ID != "7" || jobs[0].State != task.Pending {
+	if err != nil || len(jobs) != 1 || jobs[0].ID != "7" || jobs[0].Shows() != task.Pending {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 	// One of tasks that cannot be read is no empty one.
@@ -230,7 +230,7 @@ func TestAnElementCancelledWhileItWaited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := string(jobs[0].State)
+		got := string(jobs[0].Shows())
 		if jobs[0].Sight == runner.Unbegun {
 			got += " not begun"
 		}
@@ -248,7 +248,7 @@ func TestAccountOfAnotherArrayWithTheSameID(t *testing.T) {
 	for comment, want := range map[string]task.State{"PONOS_TASK=a,b,c": task.Completed, "PONOS_TASK=x,y,z": ""} {
 		ref := runner.Ref{Task: "b", Job: "9_1", Label: "t-1", Attempt: 1, Submitted: now}
 		jobs, err := newArrayRunner(&cluster{sacct: sacct(comment)}).Jobs(t.Context(), known(ref))
-		if err != nil || jobs[0].State != want || !jobs[0].Sight.Sure() != (want == "") {
+		if err != nil || jobs[0].Shows() != want || !jobs[0].Sight.Sure() != (want == "") {
 			t.Errorf("%s: %+v, %v", comment, jobs, err)
 		}
 	}

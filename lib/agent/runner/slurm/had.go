@@ -31,7 +31,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	for i := range jobs {
 		j := &jobs[i]
 		failed := (j.State == task.Error && j.Cause != "" || j.State == task.Failed) &&
-			(j.Sight == runner.Shown || j.Sight == runner.Outlived)
+			(j.Sight == runner.Ended || j.Sight == runner.Outlived)
 		if all[i].packed == nil && all[i].ref.Rules != "" && failed && len(ids) < maxHad {
 			ids = append(ids, j.ID)
 			at[j.ID] = i

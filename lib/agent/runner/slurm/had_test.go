@@ -65,16 +65,16 @@ func TestWhatJobsHad(t *testing.T) {
 		limit   time.Duration
 		nodes   string
 	}{
-		{"a time limit", runner.Job{State: task.Error, Cause: need.Timeout}, consumed("7", "ponos-x", "TIMEOUT", "00:05:00", end, "10"), nil, false, false, need.Timeout, 200 << 20, 5 * time.Minute, "cpu1"},
-		{"nearly all memory", runner.Job{State: task.Failed, ExitCode: 9}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "195"), nil, false, false, need.OOM, 200 << 20, 5 * time.Minute, "cpu1"},
-		{"nearly all memory, by the journal", runner.Job{State: task.Failed, ExitCode: 137}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "195"), nil, false, false, need.OOM, 200 << 20, 5 * time.Minute, "cpu1"},
-		{"killed with little memory", runner.Job{State: task.Error, Cause: need.Lost}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "20"), nil, false, false, need.Lost, 200 << 20, 5 * time.Minute, "cpu1"},
-		{"its own failure", runner.Job{State: task.Failed, ExitCode: 1}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "195"), nil, false, false, "", 200 << 20, 5 * time.Minute, "cpu1"},
-		{"another job", runner.Job{State: task.Error, Cause: need.OOM}, consumed("7", "other", "OUT_OF_MEMORY", "00:05:00", end, "195"), nil, false, true, "", 0, 0, ""},
-		{"half a record", runner.Job{State: task.Error, Cause: need.Node}, consumed("7", "ponos-x", "NODE_FAIL", "", end, "1"), nil, false, true, "", 0, 0, ""},
-		{"it has not ended there", runner.Job{State: task.Error, Cause: need.Node}, consumed("7", "ponos-x", "RUNNING", "00:05:00", "Unknown", "1"), nil, false, true, "", 0, 0, ""},
-		{"accounting is away", runner.Job{State: task.Error, Cause: need.OOM}, "", errors.New("no"), false, true, "", 0, 0, ""},
-		{"nothing for a long time", runner.Job{State: task.Error, Cause: need.Node}, "", nil, true, false, need.Node, 0, 3 * time.Minute, "cpu2"},
+		{"a time limit", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.Timeout}}, consumed("7", "ponos-x", "TIMEOUT", "00:05:00", end, "10"), nil, false, false, need.Timeout, 200 << 20, 5 * time.Minute, "cpu1"},
+		{"nearly all memory", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Failed, ExitCode: 9}}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "195"), nil, false, false, need.OOM, 200 << 20, 5 * time.Minute, "cpu1"},
+		{"nearly all memory, by the journal", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Failed, ExitCode: 137}}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "195"), nil, false, false, need.OOM, 200 << 20, 5 * time.Minute, "cpu1"},
+		{"killed with little memory", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.Lost}}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "20"), nil, false, false, need.Lost, 200 << 20, 5 * time.Minute, "cpu1"},
+		{"its own failure", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Failed, ExitCode: 1}}, consumed("7", "ponos-x", "FAILED", "00:05:00", end, "195"), nil, false, false, "", 200 << 20, 5 * time.Minute, "cpu1"},
+		{"another job", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.OOM}}, consumed("7", "other", "OUT_OF_MEMORY", "00:05:00", end, "195"), nil, false, true, "", 0, 0, ""},
+		{"half a record", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.Node}}, consumed("7", "ponos-x", "NODE_FAIL", "", end, "1"), nil, false, true, "", 0, 0, ""},
+		{"it has not ended there", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.Node}}, consumed("7", "ponos-x", "RUNNING", "00:05:00", "Unknown", "1"), nil, false, true, "", 0, 0, ""},
+		{"accounting is away", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.OOM}}, "", errors.New("no"), false, true, "", 0, 0, ""},
+		{"nothing for a long time", runner.Job{Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.Node}}, "", nil, true, false, need.Node, 0, 3 * time.Minute, "cpu2"},
 	} {
 		tt.job.Task, tt.job.ID = "t", "7"
 		e := evidence{ref: runner.Ref{Task: "t", Job: "7", Label: "x", Rules: "oom: mem*2"}, now: at, queue: &slurm.Job{State: "FAILED", NodeList: "cpu2", Limit: 3 * time.Minute}}
@@ -92,14 +92,14 @@ func TestWhatJobsHad(t *testing.T) {
 		}
 	}
 	// Nobody asks about others: those that go on, and those that are not tried again.
-	for _, job := range []runner.Job{{State: task.Running}, {State: task.Completed}, {State: task.Error, Sight: runner.Unclear, Cause: need.OOM}, {State: task.Error, Sight: runner.Unbegun, Cause: need.Node}, {State: task.Error}} {
+	for _, job := range []runner.Job{{Sight: runner.Runs}, {Sight: runner.Ended, End: runner.End{State: task.Completed}}, {Sight: runner.Unclear, End: runner.End{State: task.Error, Cause: need.OOM}}, {Sight: runner.Unbegun, End: runner.End{State: task.Error, Cause: need.Node}}, {Sight: runner.Ended, End: runner.End{State: task.Error}}} {
 		r := &Runner{now: func() time.Time { return now }, client: &slurm.Client{Run: &sacct{t: t}}}
 		if err := r.had(t.Context(), []evidence{{ref: runner.Ref{Rules: "oom: mem*2"}}}, []runner.Job{job}); err != nil {
 			t.Error(err)
 		}
 	}
 	r := &Runner{now: func() time.Time { return now }, client: &slurm.Client{Run: &sacct{t: t}}}
-	if err := r.had(t.Context(), []evidence{{}}, []runner.Job{{State: task.Error, Cause: need.OOM}}); err != nil {
+	if err := r.had(t.Context(), []evidence{{}}, []runner.Job{{Sight: runner.Ended, End: runner.End{State: task.Error, Cause: need.OOM}}}); err != nil {
 		t.Error(err)
 	}
 }

@@ -177,7 +177,7 @@ func TestJudgePacked(t *testing.T) {
 		e := evidence{ref: runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1, Missing: tt.missing, Lost: tt.lost}, queue: tt.queue, packed: &tt.packed, now: time.Unix(5000, 0), books: tt.books}
 		e.readJournal()
 		got := e.judge()
-		text := string(got.State)
+		text := string(got.Shows())
 		if !got.Sight.Sure() {
 			text = "unknown"
 		}

@@ -26,7 +26,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm/sbatch"
-	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -236,7 +235,7 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pil
 		for i, t := range made {
 			results[i].Err = err
 			if err == nil {
-				results[i].Job = runner.Job{Task: all[i].Task, ID: t.job(), State: task.Pending, Submitted: t.At}
+				results[i].Job = runner.Job{Task: all[i].Task, ID: t.job(), Sight: runner.Waits, Submitted: t.At}
 			}
 		}
 		if err != nil {
@@ -325,7 +324,7 @@ func (p *packs) existing(s runner.Submission, offers map[string]input.Keyed) (jo
 	if err != nil || !ok || n.Attempt != s.Attempt || slices.Contains(s.Before, n.job()) {
 		return job, false, err
 	}
-	job = runner.Job{Task: s.Task, ID: n.job(), State: task.Pending, Submitted: n.At, Claim: runner.Found}
+	job = runner.Job{Task: s.Task, ID: n.job(), Sight: runner.Waits, Submitted: n.At, Claim: runner.Found}
 	owner, err := record.ReadOwner(s.Dir, s.Attempt)
 	if err != nil || owner != "" {
 		job.ID = owner

@@ -229,7 +229,7 @@ func (e evidence) showPacked() (runner.Job, runner.Proof) {
 		job.State, job.Sight, job.Restarts = task.Error, runner.Unbegun, e.restarts()
 		job.Reason = "its pilot job " + p.pilot + " was requeued"
 		if e.ref.Lost {
-			job.Sight, job.Cause = runner.Shown, need.Lost
+			job.Sight, job.Cause = runner.Ended, need.Lost
 		}
 		return job, sure
 	case mine && (p.end.Why == packKilled || p.end.Why == packLost) && alive:
@@ -245,25 +245,25 @@ func (e evidence) showPacked() (runner.Job, runner.Proof) {
 		return e.packedEnd(job), sure
 	}
 	if alive {
-		job.State, _ = e.alive()
+		job.Sight = e.alive()
 		job.Restarts = int(e.queue.Restarts)
 		switch {
 		case waits(e.queue.State):
-			job.State, job.Reason = task.Pending, pilotWaits(e.queue)
+			job.Sight, job.Reason = runner.Waits, pilotWaits(e.queue)
 		case e.owner == "" && p.gone && e.ref.Lost:
-			job.State, job.Cause = task.Error, need.Lost
+			job.Sight, job.State, job.Cause = runner.Ended, task.Error, need.Lost
 			job.Reason = "its pilot job does not run it, and what it recorded was removed"
 			return job, runner.Proof{Looks: runner.Fact, Why: job.Reason}
 		case e.queue.State == "SUSPENDED":
 			job.Reason = "its pilot job " + p.pilot + " is " + pendingReason(e.queue)
 		case !mine && !e.ref.Lost:
-			job.State, job.Reason = task.Pending, "pilot job "+p.pilot+" begins it"
+			job.Sight, job.Reason = runner.Waits, "pilot job "+p.pilot+" begins it"
 		}
 		return job, sure
 	}
 	switch {
 	case e.owner == "" && p.found && p.pilot == "":
-		job.State, job.Reason = task.Pending, p.why
+		job.Sight, job.Reason = runner.Waits, p.why
 		return job, sure
 	case p.taken && e.owner == "":
 		job.State, job.Sight, job.Reason = task.Error, runner.Unbegun, "it waited in a pilot job of a version before"
@@ -294,7 +294,7 @@ func (e evidence) packedEnd(job runner.Job) runner.Job {
 	if e.run.Ended && end.Why != packOOM || end.Why == packOver || end.Why == "" {
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	}
-	job.State, job.ExitCode = task.Error, e.run.Code
+	job.Sight, job.State, job.ExitCode = runner.Ended, task.Error, e.run.Code
 	job.Had = runner.Had{Nodes: record.Node(e.ref.Dir, e.ref.Job)}
 	switch end.Why {
 	case packStopped:
@@ -324,8 +324,8 @@ func (e evidence) pilotGone(job runner.Job) (runner.Job, runner.Proof) {
 	if proof.Why != "" {
 		proof.Why = "pilot job " + e.packed.pilot + ": " + proof.Why
 	}
-	if !pilot.Sight.Sure() || !pilot.State.Final() {
-		job.Sight, job.Reason = max(runner.Traceless, pilot.Sight), "pilot job "+e.packed.pilot+": "+pilot.Reason
+	if !pilot.Sight.Over() {
+		job.Sight, job.Reason = runner.Traceless, "pilot job "+e.packed.pilot+": "+pilot.Reason
 		return job, proof
 	}
 	if e.owner == e.ref.Job && e.run.Ended {
@@ -334,7 +334,7 @@ func (e evidence) pilotGone(job runner.Job) (runner.Job, runner.Proof) {
 	if pilot.Reason == "" {
 		pilot.Reason = "it has ended"
 	}
-	job.State, job.Reason = task.Error, "the task was lost with its pilot job "+e.packed.pilot+": "+pilot.Reason
+	job.Sight, job.State, job.Reason = runner.Ended, task.Error, "the task was lost with its pilot job "+e.packed.pilot+": "+pilot.Reason
 	if job.Cause = need.Lost; pilot.Cause == need.Node {
 		job.Cause = need.Node
 	}

@@ -376,7 +376,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	id, err := r.client.Submit(ctx, batch)
 	if err == nil {
-		return runner.Job{Task: s.Task, ID: id, State: task.Pending, Submitted: r.now()}, nil
+		return runner.Job{Task: s.Task, ID: id, Sight: runner.Waits, Submitted: r.now()}, nil
 	}
 	if ctx.Err() != nil {
 		return runner.Job{}, err

@@ -141,7 +141,7 @@ func TestJobsFindsUntracked(t *testing.T) {
 	}
 	var got []string
 	for _, j := range jobs {
-		got = append(got, fmt.Sprintf("%s=%s %s", j.Task, j.ID, j.State))
+		got = append(got, fmt.Sprintf("%s=%s %s", j.Task, j.ID, j.Shows()))
 	}
 	if text := strings.Join(got, ", "); text != "a=7 running, b=8 running, c=10 completed" {
 		t.Errorf("got %s", text)
@@ -170,7 +170,7 @@ func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
 	}
 	c.rows = []string{row("8", "RUNNING", "PONOS_TASK=b")}
 	jobs, err = newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}, runner.Ref{Task: "b", Job: "8"}))
-	if err != nil || jobs[0].Sight.Sure() || jobs[1].State != task.Running {
+	if err != nil || jobs[0].Sight.Sure() || jobs[1].Shows() != task.Running {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 }

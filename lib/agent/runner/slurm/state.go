@@ -164,14 +164,14 @@ func (e evidence) show() (runner.Job, runner.Proof) {
 	var first runner.Proof
 	if q := e.queue; q != nil {
 		job.Restarts, job.Submitted = int(q.Restarts), slurm.Time(q.Submit)
-		if alive, ok := e.alive(); ok {
+		if alive := e.alive(); alive.Sure() {
 			if q.State == "RUNNING" && e.journal && e.run.Ended && e.run.Restart == int(q.Restarts) {
 				// Slurm may have lost the message of its end, and show it until its time limit.
 				job = ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 				job.Sight = runner.Outlived
 				return job, runner.Proof{Looks: runner.Fact, For: gone, Why: "its command has ended, and Slurm shows the job as running"}
 			}
-			job.State, job.Reason = alive, pendingReason(q)
+			job.Sight, job.Reason = alive, pendingReason(q)
 			return job, runner.Proof{}
 		}
 		if q.State == "PREEMPTED" {
@@ -308,17 +308,16 @@ func (e evidence) interrupted() bool {
 	return e.run.Cut && e.run.Closed && e.run.Code == 0 && (e.queue == nil || int(e.queue.Restarts) == e.run.Restart)
 }
 
-// alive is the state of a job that squeue shows as not ended.
-func (e evidence) alive() (task.State, bool) {
+// alive is what squeue shows of a job that has not ended; unclear if it has, or its state is unknown.
+func (e evidence) alive() runner.Sight {
 	q := e.queue
-	if q.State == "SUSPENDED" {
-		if q.Start == 0 || q.Start > e.now.Unix() {
-			return task.Pending, true
-		}
-		return task.Running, true
+	switch s, _ := state(q.State); {
+	case s == task.Pending, q.State == "SUSPENDED" && (q.Start == 0 || q.Start > e.now.Unix()):
+		return runner.Waits
+	case s == task.Running, q.State == "SUSPENDED":
+		return runner.Runs
 	}
-	s, ok := state(q.State)
-	return s, ok && !s.Final()
+	return runner.Unclear
 }
 
 // vanished is what is shown of a job that squeue does not show and that has not ended according to accounting.
@@ -331,7 +330,7 @@ func (e evidence) vanished(job runner.Job) (runner.Job, runner.Proof) {
 	if e.dropped() {
 		absent.For = 0
 	}
-	job.State = task.Error
+	job.Sight, job.State = runner.Ended, task.Error
 	switch waits := e.notBegun() && e.owner == ""; {
 	case e.run.Ended && e.books != answered && e.run.Closed:
 		// Even if Slurm requeues the job, the command is not run again.
@@ -381,8 +380,7 @@ func unwritable(e slurm.Exit) bool { return e.Signal == 53 }
 // ended returns a job that has ended in a state of Slurm, with the first nonzero exit of its steps.
 func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
 	m := states[slurmState]
-	job.State = m.state
-	job.ExitCode = failure.Status()
+	job.Sight, job.State, job.ExitCode = runner.Ended, m.state, failure.Status()
 	switch slurmState {
 	case "COMPLETED", "FAILED":
 		if unwritable(failure) {

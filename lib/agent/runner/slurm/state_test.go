@@ -124,7 +124,7 @@ func TestJudge(t *testing.T) {
 		if begins := strings.Contains(tt.reason, "before it beg"); (got.Sight == runner.Unbegun) != begins {
 			t.Errorf("%s: seen as %d", tt.name, got.Sight)
 		}
-		if got.State != tt.state || got.ExitCode != tt.exit || !got.Sight.Sure() != tt.unknown || got.Reason != tt.reason {
+		if got.Shows() != tt.state || got.ExitCode != tt.exit || !got.Sight.Sure() != tt.unknown || got.Reason != tt.reason {
 			t.Errorf("%s: got %+v; want %v, exit %d, unknown %v, %q", tt.name, got, tt.state, tt.exit, tt.unknown, tt.reason)
 		}
 	}
@@ -158,7 +158,7 @@ func TestLostAndNotBegun(t *testing.T) {
 			t.Errorf("after %d restarts, for the first time: %+v", restarts, job)
 		}
 		e.ref.Missing = task.Absence{Since: now.Add(-time.Minute), Last: now, Misses: 2}
-		if job := e.judge(); (job.Sight == runner.Unbegun) != want || job.State != task.Error {
+		if job := e.judge(); (job.Sight == runner.Unbegun) != want || job.Shows() != task.Error {
 			t.Errorf("after %d restarts: %+v", restarts, job)
 		}
 	}
@@ -171,7 +171,7 @@ func TestEveryStateHasAMeaning(t *testing.T) {
 		"PENDING", "POWER_UP_NODE", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED",
 		"RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED", "TIMEOUT",
 	} {
-		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); !job.Sight.Sure() || job.State == "" {
+		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); !job.Sight.Sure() || job.Shows() == "" {
 			t.Errorf("%s: %+v", s, job)
 		}
 	}
