@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent/program"
 	"github.com/ponos-tools/ponos/lib/base/clock"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/task/queue"
 	"github.com/ponos-tools/ponos/lib/task/runner"
 )
 
@@ -419,4 +420,42 @@ type fixedJobs struct {
 
 func (r *fixedJobs) Jobs(context.Context, func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	return r.jobs, r.err
+}
+
+// A task that waited in a pool, and began in a pilot that was requeued, is submitted again: its place in the pool, which has the name
+// of its job from before it began, is not taken for a job that waits.
+func TestARenamedJobIsNotAdoptedAgain(t *testing.T) {
+	a := &Agent{Queue: paperQueue{}, Runner: codeRunner{}, Store: testStore(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	d, err := a.Store.Create("a")
+	r := newRecord("a")
+	r.take("pack.1", clock.Now())
+	r.Intent = clock.Now()
+	if err = errors.Join(err, d.Write(r)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = d.Read(); err != nil {
+		t.Fatal(err)
+	}
+	begun := runner.Job{Task: "a", ID: "16.1", Instead: "pack.1", Claim: runner.Renamed, Sight: runner.Runs}
+	k, err := a.settleOne(t.Context(), r.Tracked, begun, true, nil)
+	if err != nil || k.Job != "16.1" {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	lost := runner.Job{Task: "a", ID: "16.1", Sight: runner.Unbegun, Reason: "its pilot job was requeued", End: runner.End{State: task.Error}}
+	if k, err := a.settleOne(t.Context(), *k, lost, true, nil); err != nil || k != nil {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	if k, err := a.adopt(t.Context(), runner.Job{Task: "a", ID: "pack.1", Sight: runner.Waits}, true, nil); err != nil || k != nil {
+		t.Errorf("adopted: %+v, %v", k, err)
+	}
+}
+
+// paperQueue has each task.
+type paperQueue struct{ queue.Queue }
+
+func (paperQueue) Report(context.Context, task.ID, task.Report) error   { return nil }
+func (paperQueue) PutLog(context.Context, task.ID, io.ReadSeeker) error { return nil }
+func (paperQueue) State(context.Context, task.ID) (task.State, error)   { return task.Running, nil }
+func (paperQueue) Task(_ context.Context, id task.ID) (task.Task, error) {
+	return task.Task{ID: id, State: task.Running, Command: []string{"true"}}, nil
 }

@@ -146,7 +146,8 @@ func (a *Agent) act(ctx context.Context, t turn) (*Tracked, error) {
 		a.Log.Info("another job runs the task than was recorded", "task", k.Task, "recorded", k.Job, "job", job.ID)
 		k.take(job.ID, job.Submitted)
 		return a.keepTracked(d, was, *k)
-	case rename:
+	case rename: // if it is submitted again, what has only its former name is not adopted
+		k.Before = k.Before.And(k.Job)
 		k.take(job.ID, k.Submitted)
 		if after, err := a.keepTracked(d, was, *k); err != nil || *after != *k {
 			return after, err
