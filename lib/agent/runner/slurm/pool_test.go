@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/agent/config"
 	"github.com/ponos-tools/ponos/lib/agent/record"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/task/need"
@@ -220,6 +222,38 @@ func TestStrangePilots(t *testing.T) {
 	}
 }
 
+// When a pilot is submitted for a task that waits. Whatever has closed the run, the next pilot works there, also one that is pending.
+func TestFill(t *testing.T) {
+	for states, want := range map[string]int{
+		"": 1, "RUNNING": 0, "PENDING": 0, "SUSPENDED": 1, "SUSPENDED SUSPENDED": 0,
+		// A node may need minutes to end a job, which takes no more tasks then.
+		"COMPLETING": 1, "COMPLETING COMPLETING": 1, "COMPLETING PENDING": 0,
+	} {
+		c := &cluster{}
+		r := newRunner(c)
+		r.Pack(Packing{On: true, State: "s1", Dir: t.TempDir(), Former: t.TempDir()})
+		for i, state := range strings.Fields(states) {
+			c.rows = append(c.rows, row(fmt.Sprint(i+7), state, r.packs.mark()+"c1"))
+		}
+		run := r.packs.run("c1")
+		options := []string{"--nodes=1", "--ntasks=1", "--cpus-per-task=4", "--time=1:00:00"}
+		p := &pilot.Pool{ID: "c1", Name: pilotName, Mark: r.packs.mark() + "c1", Options: options, MaxJobs: 1}
+		err := errors.Join(pilot.Save(run, p), pilot.SetClosed(run, "drained"), pilot.SetOver(run, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := r.client.Queue(t.Context(), os.Getuid())
+		if err == nil {
+			err = r.fill(t.Context(), "c1", []note{{Limit: time.Minute, CPUs: 1}}, rows)
+		}
+		_, over := pilot.Over(run)
+		closed, err2 := pilot.Closed(run, new(string))
+		if got := len(c.rows) - len(rows); err != nil || err2 != nil || got != want || over != (states == "RUNNING") || closed != over {
+			t.Errorf("%s: %d submitted, over %v, closed %v, %v, %v", states, got, over, closed, err, err2)
+		}
+	}
+}
+
 // Why tasks wait for pilots.
 func TestWhyWaits(t *testing.T) {
 	r := packing()
@@ -243,6 +277,7 @@ func TestWhyWaits(t *testing.T) {
 	suspended := slurm.Job{ID: 6, State: "SUSPENDED", Comment: pilot.Comment}
 	check("its pilot job 7 waits: "+pendingReason(&pilot), suspended, pilot)
 	check("its pilot job 6 waits: suspended by Slurm", suspended)
+	check("it waits for a pilot job", slurm.Job{ID: 5, State: "COMPLETING", Comment: pilot.Comment})
 	note := func(n tries) {
 		t.Helper()
 		if err := writeJSON(dir, triesFile, n); err != nil {

@@ -62,11 +62,19 @@ func (p *packs) pilots(class string, rows []slurm.Job) (alive []*slurm.Job) {
 	return alive
 }
 
-// able returns those of a class's pilots that can take tasks: all but those that are suspended, or held until somebody releases them.
-func able(pilots []*slurm.Job) []*slurm.Job {
-	return slices.DeleteFunc(slices.Clone(pilots), func(row *slurm.Job) bool {
-		return row.State == "SUSPENDED" || waits(row.State) && (row.State != "PENDING" || row.Held())
-	})
+// able returns which of a class's pilots can take tasks, and which are suspended, or held until somebody releases them. One that
+// Slurm is ending, for which a node may need minutes, is neither.
+func able(pilots []*slurm.Job) (able, held []*slurm.Job) {
+	for _, row := range pilots {
+		switch {
+		case row.State == "COMPLETING":
+		case row.State == "SUSPENDED" || waits(row.State) && (row.State != "PENDING" || row.Held()):
+			held = append(held, row)
+		default:
+			able = append(able, row)
+		}
+	}
+	return able, held
 }
 
 // unusedClass is how long a class is kept that is not used: longer than slurm.learn needs its records.
@@ -97,27 +105,32 @@ func (p *packs) tries(class string) (t tries) {
 // pilots that wait for nothing. Rows are those of squeue.
 func (r *Runner) fill(ctx context.Context, class string, waiting []note, rows []slurm.Job) error {
 	run := r.packs.run(class)
-	held, err := lock.Try(filepath.Join(run, pilot.Dir, "agent.lock"))
+	one, err := lock.Try(filepath.Join(run, pilot.Dir, "agent.lock"))
 	if errors.Is(err, lock.ErrHeld) {
 		return nil // another tool is doing it
 	}
 	if err != nil {
 		return err
 	}
-	defer held.Close()
+	defer one.Close()
 	p, err := pilot.Load(run)
 	if err != nil {
 		return err
 	}
 	all := r.packs.pilots(class, rows)
-	alive := able(all)
+	alive, held := able(all)
 	if slices.ContainsFunc(alive, func(row *slurm.Job) bool { return !waits(row.State) }) {
 		return nil
+	}
+	if len(waiting) > 0 { // whatever has closed the run, its next pilot works there
+		if err := errors.Join(input.Begin(run), pilot.Reopen(run, false)); err != nil {
+			return err
+		}
 	}
 	t := r.packs.tries(class)
 	wanted := r.wanted(waiting, p)
 	// What holds all pilots holds those that come in their place, too.
-	wanted = min(wanted, max(0, 2*p.MaxJobs-(len(all)-len(alive))))
+	wanted = min(wanted, max(0, 2*p.MaxJobs-len(held)))
 	// Rows may lack what was submitted a moment ago.
 	if since := r.now().Sub(t.At).Abs(); since < 2*young || len(alive) < wanted && since < packPause(t.Count) {
 		return nil
@@ -188,16 +201,15 @@ func packPause(tries int) time.Duration {
 
 // whyWaits returns why tasks of a class are pending.
 func (p *packs) whyWaits(class string, rows []slurm.Job) string {
-	all := p.pilots(class, rows)
-	alive := able(all)
+	alive, held := able(p.pilots(class, rows))
 	t := p.tries(class)
 	switch {
 	case len(alive) > 0 && waits(alive[0].State):
 		return pilotWaits(alive[0])
 	case len(alive) > 0:
 		return "it waits for room in a pilot job"
-	case len(all) > 0:
-		return pilotWaits(all[0])
+	case len(held) > 0:
+		return pilotWaits(held[0])
 	case t.Problem != "":
 		return "no pilot job could be submitted: " + t.Problem
 	case t.Count > 1:

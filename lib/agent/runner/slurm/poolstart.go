@@ -114,7 +114,7 @@ func (r *Runner) packed(ctx context.Context, s runner.Submission) (t note, p pil
 	return t, p, ok && (t.GPUs > 0 || !s.GPU)
 }
 
-// open makes the run of a class, or opens it again.
+// open makes the run of a class, for tasks to be put into it.
 func (r *Runner) open(name string, p pilots) error {
 	run := r.packs.run(name)
 	for _, dir := range []string{r.packs.Dir, run, filepath.Join(run, "bin"), filepath.Join(run, pilot.Dir)} {
@@ -160,7 +160,7 @@ func (r *Runner) open(name string, p pilots) error {
 			return err
 		}
 	}
-	return errors.Join(input.Begin(run), pilot.Reopen(run, false), clock.Touch(run))
+	return errors.Join(input.Begin(run), clock.Touch(run))
 }
 
 func same(a, b *pilot.Pool) bool {
