@@ -293,11 +293,36 @@ func TestRest(t *testing.T) {
 	if _, kills := own.given(); kills != 0 || w.core.Summary().HandedOver {
 		t.Fatalf("%d tasks were ended; %+v", kills, w.core.Summary())
 	}
-	w.handle(Received{own.worker, []wire.Message{{Done: &wire.Done{Key: wire.Key{Seq: 1, Attempt: 1}}}}})
+	done := func(b *process, seq int64) {
+		w.handle(Received{b.worker, []wire.Message{{Done: &wire.Done{Key: wire.Key{Seq: seq, Attempt: 1}}}}})
+	}
+	done(own, 1)
+	w.handle(InputGrows{})
+	w.handle(Rest{})
+	if w.core.Summary().HandedOver {
+		t.Fatalf("tasks are left that were not read: %+v", w.core.Summary())
+	}
+	w.handle(InputEnded{})
 	w.handle(Rest{})
 	w.advance(time.Second)
 	if _, kills := other.given(); kills != 0 || !w.core.Finished() || !w.core.Keeps(other.worker) || !w.core.Summary().HandedOver {
 		t.Errorf("%d tasks of the other job were ended; finished: %v; %+v", kills, w.core.Finished(), w.core.Summary())
+	}
+}
+
+// An idle scheduler whose node was not reached yet is kept by a task that waits.
+func TestRestBeforeTheFirstNode(t *testing.T) {
+	for needs, want := range map[int]bool{0: true, 1: false} {
+		w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, Serve: true, TermGrace: 5 * time.Second}}, make([]pool.Need, needs))
+		w.handle(Rest{})
+		if w.core.Status(w.now).HandingOver {
+			t.Errorf("%d tasks, which are not read: it hands over", needs)
+		}
+		w.readMore()
+		w.handle(Rest{})
+		if got := w.core.Status(w.now).HandingOver; got != want {
+			t.Errorf("%d tasks: it hands over: %v", needs, got)
+		}
 	}
 }
 

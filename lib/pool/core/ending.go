@@ -279,12 +279,23 @@ func (c *Core) signal(s syscall.Signal) {
 	}
 }
 
-// rest hands over where that ends nothing: tasks may have come since the status by which the job was found to be idle.
+// rest hands over where that ends nothing, and keeps no task waiting: tasks may have come since the status by which the job was found
+// to be idle, or are not read yet.
 func (c *Core) rest() {
-	ends := func(a *attempt) bool { return a.wide() || a.worker.Node == nil || a.worker.Node.Spec.Own }
-	if !slices.ContainsFunc(sorted(c.tasks.attempts), ends) {
-		c.handOver("the scheduler's job has nothing to do", ExitLeft, jobCut)
+	own := func(w *Worker) bool { return w.Node == nil || w.Node.Spec.Own }
+	ends := func(a *attempt) bool { return a.wide() || own(a.worker) }
+	if !c.tasks.eof || slices.ContainsFunc(sorted(c.tasks.attempts), ends) {
+		return
 	}
+	if c.pool.Waiting() > 0 && !slices.ContainsFunc(c.nodes.workers, own) {
+		return // its node was not reached yet
+	}
+	for _, w := range c.nodes.workers {
+		if own(w) && !w.Node.quarantine && c.tasks.waitFor(w) {
+			return
+		}
+	}
+	c.handOver("the scheduler's job has nothing to do", ExitLeft, jobCut)
 }
 
 func (c *Core) drain(why string) {

@@ -217,6 +217,16 @@ func (ts *tasks) soonest() (least time.Duration, ok bool) {
 	return least, n > 0
 }
 
+// waitFor reports whether a task waits that a node could end in time.
+func (ts *tasks) waitFor(w *Worker) bool {
+	found := false
+	ts.pool.Each(func(t *pool.Task) bool {
+		found = !ts.lateAt(t, w.n)
+		return !found
+	})
+	return found
+}
+
 // allLate reports whether everything that waits is late.
 func (ts *tasks) allLate() bool {
 	all := true
